@@ -1,0 +1,135 @@
+"""Operations: what one invocation of a function answers (protocol section 3).
+
+Values only. `core/domain/envelope.py` parses them out of an answer; `core/domain/transition.py` decides what they do.
+All JSON payloads (`output`, `input`, `data`) are the JSON text as the function sent it, never decoded values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class OpError:
+    """The error of a step or run, already cut to its limits (name 200 B, message 8 KiB, stack 32 KiB)."""
+
+    name: str
+    message: str
+    stack: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepOp:
+    """What every step op carries. `id` has the counter suffix, `name` has not."""
+
+    id: str
+    name: str
+    duration_ms: int | None = None
+    input: str | None = None
+    max_attempts: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCompleted(StepOp):
+    """A `step.run` whose function returned."""
+
+    output: str = "null"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFailed(StepOp):
+    """A `step.run` whose function raised. At most one of `retry_after_ms` and `retry_at_ms` (unix) is set."""
+
+    error: OpError
+    non_retriable: bool = False
+    retry_after_ms: int | None = None
+    retry_at_ms: int | None = None
+    warning: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sleep(StepOp):
+    """Sleep for `for_ms`, or until `until_ms` (unix milliseconds); exactly one is set."""
+
+    for_ms: int | None = None
+    until_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitForEvent(StepOp):
+    """Wait for an event. `condition` is `match` and `if` joined into one expression, None = the name alone.
+
+    `lookback_ms`: None = none, -1 = since the run started.
+    """
+
+    event: str
+    condition: str | None = None
+    timeout_ms: int | None = None
+    lookback_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invoke(StepOp):
+    """Start a child run and wait for its end."""
+
+    workflow: str
+    data: str = "{}"
+    timeout_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventToSend:
+    """One event of a `send_event` op. `id` is None where the function left it out."""
+
+    name: str
+    data: str = "{}"
+    id: str | None = None
+    ts: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendEvent(StepOp):
+    """Send 1–100 events, durably with the step."""
+
+    events: tuple[EventToSend, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCompleted:
+    """The workflow returned."""
+
+    output: str = "null"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFailed:
+    """The workflow raised outside a step. At most one of `retry_after_ms` and `retry_at_ms` (unix) is set."""
+
+    error: OpError
+    non_retriable: bool = False
+    retry_after_ms: int | None = None
+    retry_at_ms: int | None = None
+    warning: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadStep(StepOp):
+    """A step op whose own fields break a rule: the author's fault, memoized as failed (protocol section 3)."""
+
+    error: OpError
+
+
+Op = StepCompleted | StepFailed | Sleep | WaitForEvent | Invoke | SendEvent | RunCompleted | RunFailed | BadStep
+"""The closed union of operations."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionFault(Exception):
+    """Anything that is not a valid answer: a failed function attempt with a named reason (protocol section 2).
+
+    `name` is one of FunctionHttpError, FunctionTimeout, FunctionUnreachable, SignatureRejected, ProtocolError,
+    AnswerTooLarge, EndpointRefused, WorkerLost, StorageError.
+    """
+
+    name: str
+    message: str
