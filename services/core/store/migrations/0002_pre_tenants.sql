@@ -1,0 +1,159 @@
+-- What a tenant sees: partitions, living in the tenant's own schema, of parents that one statement can write for all tenants.
+
+create sequence rt.project_id as int;
+create sequence rt.workflow_id as int;
+
+create table rt.projects (
+    tenant        int not null,
+    id            int not null default nextval('rt.project_id'),
+    slug          text not null check (slug ~ '^[a-z0-9][a-z0-9-]{0,62}$'),
+    name          text not null default '',
+    trigger_type  text not null default 'workflow',
+    queue_stream  text,
+    endpoint_url  text,
+    signing_key   bytea,                           -- sealed; never in a listing
+    previous_key  bytea,
+    rotated_at    timestamptz,
+    key_print     text,                            -- fingerprint of the current key
+    defs_file     text,
+    defs_hash     text,
+    defs_source   text,
+    synced_at     timestamptz,
+    sync_status   text,                            -- JSON: {"ok", "error"?, "warnings"?}
+    created_at    timestamptz not null default rt.now(),
+    primary key (tenant, id),
+    unique (tenant, slug)
+) partition by list (tenant);
+
+create table rt.workflows (
+    tenant      int not null,
+    id          int not null default nextval('rt.workflow_id'),
+    project     int not null,
+    name        text not null,
+    definition  text not null,                     -- canonical JSON of one definition
+    is_active   bool not null default true,
+    archived_at timestamptz,
+    created_at  timestamptz not null default rt.now(),
+    updated_at  timestamptz not null default rt.now(),
+    primary key (tenant, id),
+    unique (tenant, project, name)
+) partition by list (tenant);
+
+create table rt.runs (
+    tenant      int not null,
+    id          uuid not null,
+    wf          int not null,
+    project     int not null,
+    created_at  timestamptz not null,
+    source      text not null check (source in ('api', 'event', 'cron', 'queue', 'invoke', 'replay')),
+    event       uuid not null,
+    event_name  text not null,
+    event_ts    bigint not null,
+    event_data  text,                              -- null: the event's own row has it
+    idem        text,
+    test        bool not null default false,
+    parent      uuid,
+    replay_of   uuid,
+    tags        text[] not null default '{}',
+    version     text not null default '',
+    trace       text,                              -- traceparent of the request that started it
+    primary key (tenant, id)
+) partition by list (tenant);
+create index runs_event on rt.runs (event);
+create index runs_wf on rt.runs (wf, id);
+
+create table rt.ends (
+    tenant   int not null,
+    run      uuid not null,
+    status   text not null check (status in ('completed', 'failed', 'cancelled', 'timed_out')),
+    started  timestamptz,
+    ended    timestamptz not null,
+    output   text,
+    error    text,
+    epoch    bigint not null,
+    rev      bigint not null,
+    steps    int not null,
+    bytes    int not null,
+    att      int not null,
+    primary key (tenant, run)
+) partition by list (tenant);
+create index ends_status on rt.ends (status, run);
+
+-- A memoized step. status: c completed, f failed for good, x cancelled with its run (not memoized).
+-- kind: r run, s sleep, e wait_for_event, i invoke, n send_event
+create table rt.steps (
+    tenant   int not null,
+    run      uuid not null,
+    sid      text not null check (octet_length(sid) between 1 and 255),
+    seq      int not null,
+    name     text not null,
+    kind     "char" not null check (kind in ('r', 's', 'e', 'i', 'n')),
+    status   "char" not null check (status in ('c', 'f', 'x')),
+    output   text,
+    error    text,
+    input    text,
+    event    uuid,
+    child    uuid,
+    att      int not null default 1,
+    t0       timestamptz not null,
+    t1       timestamptz not null,
+    primary key (tenant, run, sid)
+) partition by list (tenant);
+
+-- Failed attempts, of a step (sid) or of the function (sid null). n counts within the run, k within the step since the last retry.
+create table rt.attempts (
+    tenant int not null,
+    run    uuid not null,
+    n      int not null,
+    sid    text,
+    k      int not null,
+    error  text not null,
+    note   text,
+    t0     timestamptz not null,
+    t1     timestamptz not null,
+    primary key (tenant, run, n)
+) partition by list (tenant);
+
+create table rt.events (
+    tenant      int not null,
+    id          uuid not null,
+    name        text not null,
+    data        text not null,
+    ts          bigint not null,
+    event_id    text,
+    source      text not null check (source in ('api', 'workflow', 'queue', 'platform')),
+    project     int,
+    run         uuid,                              -- the run that sent it
+    test        bool not null default false,
+    effects     text not null,                     -- JSON: {"runs": [...], "resumed": n, "cancelled": n, "skipped": [...]}
+    received_at timestamptz not null default rt.now(),
+    trace       text,
+    primary key (tenant, id)
+) partition by list (tenant);
+create index events_name on rt.events (name text_pattern_ops, id);
+
+create table rt.usage (
+    tenant int not null, wf int not null, day date not null, kind "char" not null, n bigint not null,
+    primary key (tenant, wf, day, kind)
+) partition by list (tenant);
+
+-- Adds what a tenant needs; safe to call again. ATTACH (not PARTITION OF) so that writers of other tenants go on.
+create function rt.create_tenant(p_slug text, p_name text) returns int language plpgsql as $$
+declare
+    v_id int;
+    v_schema text;
+    v_table text;
+begin
+    insert into rt.tenant (slug, name) values (p_slug, p_name) on conflict (slug) do nothing;
+    select id into v_id from rt.tenant where slug = p_slug;
+    v_schema := 't_' || v_id;
+    execute format('create schema if not exists %I', v_schema);
+    foreach v_table in array array['projects', 'workflows', 'runs', 'ends', 'steps', 'attempts', 'events', 'usage'] loop
+        if to_regclass(format('%I.%I', v_schema, v_table)) is null then
+            execute format('create table %I.%I (like rt.%I including all, check (tenant = %s))', v_schema, v_table, v_table, v_id);
+            execute format('alter table rt.%I attach partition %I.%I for values in (%s)', v_table, v_schema, v_table, v_id);
+        end if;
+    end loop;
+    insert into rt.defs_version (tenant) values (v_id) on conflict do nothing;
+    return v_id;
+end $$;
