@@ -20,7 +20,11 @@ class OpError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepOp:
-    """What every step op carries. `id` has the counter suffix, `name` has not."""
+    """What every step op carries. `id` has the counter suffix, `name` has not.
+
+    `input` is for the timeline only: the arguments of a `step.run`, the own fields of every other op; None when they
+    are over 32 KiB or were not given.
+    """
 
     id: str
     name: str
@@ -114,16 +118,19 @@ class RunFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadStep(StepOp):
-    """A step op whose own fields break a rule: the author's fault, memoized as failed (protocol section 3)."""
+    """A step op whose own fields break a rule: the author's fault, memoized as failed (protocol section 3).
+
+    `kind` is what the step was meant to be: run, sleep, wait_for_event, invoke or send_event.
+    """
 
     error: OpError
+    kind: str = "run"
 
 
 Op = StepCompleted | StepFailed | Sleep | WaitForEvent | Invoke | SendEvent | RunCompleted | RunFailed | BadStep
 """The closed union of operations."""
 
 
-@dataclass(frozen=True, slots=True)
 class FunctionFault(Exception):
     """Anything that is not a valid answer: a failed function attempt with a named reason (protocol section 2).
 
@@ -131,5 +138,10 @@ class FunctionFault(Exception):
     AnswerTooLarge, EndpointRefused, WorkerLost, StorageError.
     """
 
-    name: str
-    message: str
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(name, message)
+        self.name = name
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.message}"
