@@ -1,0 +1,112 @@
+"""Health and readiness over HTTP: `/healthz` says the process turns, `/readyz` whether it may get work.
+
+Readiness is real: every check that components registered is asked on each request. Reasons name the dependency and the
+kind of fault only, never an address or a secret.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+from aiohttp import web
+
+from services.core.runtime.parse import Address
+
+log = logging.getLogger(__name__)
+
+Check = Callable[[], Awaitable[None]]
+
+_CHECK_TIMEOUT_S = 2.0
+
+
+class NotReady(Exception):
+    """Raised by a check; its text is shown to whoever asks, so it must not hold secrets."""
+
+
+class Health:
+    """The readiness of one process: not ready until started, not ready again from the first moment of a drain."""
+
+    def __init__(self) -> None:
+        self._checks: dict[str, Check] = {}
+        self._phase = "starting"
+
+    def register(self, name: str, check: Check) -> None:
+        """Adds a check that raises when its dependency cannot be used; `NotReady` to say why."""
+        if name in self._checks:
+            raise ValueError(f"a readiness check named {name} exists already")
+        self._checks[name] = check
+
+    def set_started(self) -> None:
+        """All components run; from now on the checks decide."""
+        self._phase = "started"
+
+    def set_draining(self) -> None:
+        """The process takes no new work; final."""
+        self._phase = "draining"
+
+    async def readiness(self) -> tuple[bool, Mapping[str, str]]:
+        """Whether the process may get work, and `ok` or the reason for the process itself and for each check."""
+        report = {"process": "ok" if self._phase == "started" else self._phase}
+        results = await asyncio.gather(*(_ask(check) for check in self._checks.values()))
+        report.update(zip(self._checks, results, strict=True))
+        return all(reason == "ok" for reason in report.values()), report
+
+
+async def _ask(check: Check) -> str:
+    try:
+        async with asyncio.timeout(_CHECK_TIMEOUT_S):
+            await check()
+    except NotReady as error:
+        return str(error) or "not ready"
+    except TimeoutError:
+        return f"no answer within {_CHECK_TIMEOUT_S:g} s"
+    except Exception as error:
+        # The text of a foreign error may hold an address or a password.
+        return type(error).__name__
+    return "ok"
+
+
+class HealthServer:
+    """Serves the two routes on an address of its own, so a busy gRPC or HTTP server does not hide them."""
+
+    name = "health"
+
+    def __init__(self, health: Health, address: Address, service: str) -> None:
+        self._health = health
+        self._address = address
+        self._service = service
+        self._runner: web.AppRunner | None = None
+
+    @property
+    def address(self) -> Address:
+        """Where it listens; after `start` with the port that the system chose for port 0."""
+        return self._address
+
+    async def start(self) -> None:
+        """Listens. Raises OSError when the address is taken."""
+        app = web.Application()
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/readyz", self._readyz)
+        runner = web.AppRunner(app, access_log=None, handle_signals=False)
+        await runner.setup()
+        self._runner = runner
+        site = web.TCPSite(runner, self._address.host, self._address.port, shutdown_timeout=1.0)
+        await site.start()
+        host, port = runner.addresses[0][:2]
+        self._address = Address(host=host, port=port)
+
+    async def stop(self) -> None:
+        """Closes the server; a second call does nothing."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            await runner.cleanup()
+
+    async def _healthz(self, request: web.Request) -> web.Response:
+        return web.json_response({"status": "ok", "service": self._service})
+
+    async def _readyz(self, request: web.Request) -> web.Response:
+        ready, report = await self._health.readiness()
+        body = {"status": "ready" if ready else "not_ready", "service": self._service, "checks": dict(report)}
+        return web.json_response(body, status=200 if ready else 503)
