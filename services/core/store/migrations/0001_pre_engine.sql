@@ -10,6 +10,10 @@ $$ select clock_timestamp() + coalesce(nullif(current_setting('rt.clock_offset_m
 create function rt.ms(t timestamptz) returns bigint language sql immutable parallel safe as
 $$ select (extract(epoch from t) * 1000)::bigint $$;
 
+-- A run's partition of the 64: from its id, so that every process computes the same.
+create function rt.part_of(id uuid) returns smallint language sql immutable parallel safe as
+$$ select (get_byte(uuid_send(id), 15) & 63)::smallint $$;
+
 create table rt.meta (one bool primary key default true check (one), min_code int not null);
 insert into rt.meta (min_code) values (1);
 
@@ -64,7 +68,7 @@ create table rt.live (
     id       uuid primary key,
     tenant   int not null,
     wf       int not null,
-    part     smallint not null check (part between 0 and 63),
+    part     smallint not null generated always as (rt.part_of(id)) stored,
     st       "char" not null check (st in ('q', 'b', 'd', 'r', 's', 'w', 'p')),
     prio     smallint not null default 0,
     owner    bigint,
@@ -106,7 +110,7 @@ create table rt.wait (
     id         uuid primary key,
     run        uuid not null,
     tenant     int not null,
-    part       smallint not null,
+    part       smallint not null generated always as (rt.part_of(run)) stored,
     kind       "char" not null check (kind in ('s', 'e', 'c', 'b', 'd', 'x', 'p')),
     seq        int not null default 0,
     sid        text check (octet_length(sid) <= 255),
@@ -141,7 +145,6 @@ create table rt.wait_path (tenant int, name_h bigint, path text, primary key (te
 -- Effects on another run, or on the world, that must follow a commit: written in it, applied right after, swept if not.
 create table rt.mark (
     id         bigint generated always as identity primary key,
-    part       smallint not null,
     tenant     int not null,
     target     uuid,
     kind       text not null,

@@ -54,7 +54,7 @@ create table rt.runs (
     test        bool not null default false,
     parent      uuid,
     replay_of   uuid,
-    tags        text[] not null default '{}',
+    tags        jsonb not null default '[]',
     version     text not null default '',
     trace       text,                              -- traceparent of the request that started it
     primary key (tenant, id)
@@ -139,6 +139,7 @@ create table rt.usage (
 
 -- Adds what a tenant needs; safe to call again. ATTACH (not PARTITION OF) so that writers of other tenants go on.
 create function rt.create_tenant(p_slug text, p_name text) returns int language plpgsql as $$
+#variable_conflict use_column
 declare
     v_id int;
     v_schema text;

@@ -1,0 +1,177 @@
+-- The doors through which runs change. Each is called with the runs' live rows locked, in the caller's transaction.
+-- `core/domain/transition.py` is the table they must agree with; tests/integration/test_transition_table.py compares both.
+
+-- The message of an error as the engine stores it; null where the text is not that: one odd row must not stop a batch.
+create function rt.error_message(p_error text) returns text language plpgsql immutable as $$
+begin
+    return p_error::json ->> 'message';
+exception when others then
+    return null;
+end $$;
+
+-- Where a run goes when it is ready: the queue, or the line before its concurrency gate.
+create function rt.ready_st(p_ga bigint, p_slot bool) returns "char" language sql immutable parallel safe as
+$$ select (case when p_ga is null or p_slot then 'q' else 'b' end)::"char" $$;
+
+create function rt.queue_key(p_prio smallint) returns timestamptz language sql volatile as
+$$ select rt.now() - p_prio * interval '1 second' $$;
+
+-- Start runs: idempotency first, then the live row, the run's own row and its cancel_on waits.
+-- Answers, in order, the run each start leads to and whether it is new.
+create function rt.start_v1(
+    p_id uuid[], p_tenant int[], p_wf int[], p_project int[], p_source text[],
+    p_event uuid[], p_event_name text[], p_event_ts bigint[], p_event_data text[],
+    p_idem text[], p_test bool[], p_parent uuid[], p_replay_of uuid[], p_tags text[], p_version text[], p_trace text[],
+    p_max_att smallint[], p_timeout_ms bigint[], p_delay_ms bigint[], p_at_ms bigint[], p_prio smallint[],
+    p_ga bigint[], p_gb bigint[],
+    p_parents uuid[] default null                  -- only children of these; null: all
+) returns table (ord bigint, run uuid, is_new bool) language plpgsql as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz;
+    v_new uuid[];
+begin
+    -- Sorted, so that two batches never wait for each other in a circle; a loser waits here for the winner's end.
+    insert into rt.idem (wf, key, run)
+        select distinct on (s.wf, s.key) s.wf, s.key, s.id
+        from unnest(p_id, p_wf, p_idem, p_parent) with ordinality s(id, wf, key, parent, n)
+        where s.key is not null and (p_parents is null or s.parent = any (p_parents))
+        order by s.wf, s.key, s.n
+        on conflict do nothing;
+    select array_agg(s.id) into v_new
+        from unnest(p_id, p_wf, p_idem, p_parent) s(id, wf, key, parent)
+        where (p_parents is null or s.parent = any (p_parents))
+          and (s.key is null or exists (select from rt.idem i where i.wf = s.wf and i.key = s.key and i.run = s.id));
+    v_now := rt.now();
+    insert into rt.live (id, tenant, wf, st, prio, qk, ga, gb, max_att, parent, deadline)
+        select s.id, s.tenant, s.wf,
+               case when s.due > v_now then 'd' else rt.ready_st(s.ga, false) end,
+               s.prio,
+               case when s.due > v_now then null else v_now - s.prio * interval '1 second' end,
+               s.ga, s.gb, s.max_att, s.parent, greatest(s.due, v_now) + s.timeout_ms * interval '1 millisecond'
+        from (select u.*, case when u.at_ms is not null then to_timestamp(u.at_ms / 1000.0)
+                               else v_now + coalesce(u.delay_ms, 0) * interval '1 millisecond' end as due
+              from unnest(p_id, p_tenant, p_wf, p_prio, p_ga, p_gb, p_max_att, p_parent, p_timeout_ms, p_delay_ms, p_at_ms)
+                   u(id, tenant, wf, prio, ga, gb, max_att, parent, timeout_ms, delay_ms, at_ms)
+              where u.id = any (v_new)) s
+        order by s.id;
+    insert into rt.wait (id, run, tenant, kind, due_at)
+        select gen_random_uuid(), r.id, r.tenant, 'd',
+               r.deadline - u.timeout_ms * interval '1 millisecond'
+        from unnest(p_id, p_timeout_ms) u(id, timeout_ms) join rt.live r on r.id = u.id
+        where r.st = 'd' and u.id = any (v_new);
+    insert into rt.runs (tenant, id, wf, project, created_at, source, event, event_name, event_ts, event_data,
+                         idem, test, parent, replay_of, tags, version, trace)
+        select u.tenant, u.id, u.wf, u.project, v_now, u.source, u.event, u.event_name, coalesce(u.event_ts, rt.ms(v_now)), u.event_data,
+               u.idem, u.test, u.parent, u.replay_of, u.tags::jsonb, u.version, u.trace
+        from unnest(p_tenant, p_id, p_wf, p_project, p_source, p_event, p_event_name, p_event_ts, p_event_data,
+                    p_idem, p_test, p_parent, p_replay_of, p_tags, p_version, p_trace)
+             u(tenant, id, wf, project, source, event, event_name, event_ts, event_data,
+               idem, test, parent, replay_of, tags, version, trace)
+        where u.id = any (v_new);
+    insert into rt.usage_delta (tenant, wf, day, kind, n)
+        select u.tenant, u.wf, (v_now at time zone 'UTC')::date, 'r', count(*)
+        from unnest(p_id, p_tenant, p_wf) u(id, tenant, wf) where u.id = any (v_new) group by u.tenant, u.wf;
+    return query
+        select s.n, coalesce(i.run, s.id), s.id = any (v_new)
+        from unnest(p_id, p_wf, p_idem, p_parent) with ordinality s(id, wf, key, parent, n)
+        left join rt.idem i on i.wf = s.wf and i.key = s.key
+        where p_parents is null or s.parent = any (p_parents)
+        order by s.n;
+end $$;
+
+-- Open waits. Conditions were specialized by the caller; paths are remembered so that an event knows where to look.
+create function rt.wait_v1(
+    p_run uuid[], p_tenant int[], p_id uuid[], p_kind text[], p_seq int[], p_sid text[], p_name text[], p_fields text[],
+    p_event text[], p_name_h bigint[], p_path text[], p_path_h bigint[], p_val_h bigint[], p_cond text[],
+    p_child uuid[], p_delay_ms bigint[], p_at_ms bigint[], p_arming bool[], p_since_ms bigint[],
+    p_runs uuid[] default null                     -- only waits of these; null: all
+) returns void language plpgsql as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := rt.now();
+begin
+    insert into rt.wait_path (tenant, name_h, path)
+        select distinct u.tenant, u.name_h, u.path from unnest(p_tenant, p_name_h, p_path) u(tenant, name_h, path)
+        where u.path is not null order by 1, 2, 3
+        on conflict do nothing;
+    insert into rt.wait (id, run, tenant, kind, seq, sid, name, fields, event, name_h, path_h, val_h, cond, child, due_at,
+                         arming, since, created_at)
+        select u.id, u.run, u.tenant, u.kind, u.seq, u.sid, u.name, u.fields, u.event, u.name_h, u.path_h, u.val_h, u.cond, u.child,
+               -- No timer outlives its run: the run's own deadline ends it first.
+               least(coalesce(to_timestamp(u.at_ms / 1000.0), v_now + u.delay_ms * interval '1 millisecond'), r.deadline),
+               u.arming, to_timestamp(u.since_ms / 1000.0), v_now
+        from unnest(p_run, p_tenant, p_id, p_kind, p_seq, p_sid, p_name, p_fields, p_event, p_name_h, p_path_h, p_val_h, p_cond,
+                    p_child, p_delay_ms, p_at_ms, p_arming, p_since_ms)
+             u(run, tenant, id, kind, seq, sid, name, fields, event, name_h, path_h, val_h, cond, child, delay_ms, at_ms, arming, since_ms)
+        join rt.live r on r.id = u.run
+        where p_runs is null or u.run = any (p_runs)
+        on conflict do nothing;
+end $$;
+
+-- End runs: terminal row, no lease, no wait, no slot; what must follow elsewhere is left as marks.
+-- p_bump: the caller is not the holder, so the epoch moves and the holder's late answer finds itself fenced.
+create function rt.finish_v1(p_run uuid[], p_status text[], p_output text[], p_error text[], p_bump bool)
+returns table (run uuid, tenant int, owner bigint, ga bigint, gb bigint) language plpgsql as $$
+#variable_conflict use_column
+begin
+    insert into rt.steps (tenant, run, sid, seq, name, kind, status, output, error, input, event, child, att, t0, t1)
+        select w.tenant, w.run, w.sid, w.seq, coalesce(w.name, w.sid),
+               case w.kind when 's' then 's' when 'e' then 'e' when 'c' then 'i' else 'r' end,
+               'x', null, null, w.fields, null, w.child, 1, w.created_at, rt.now()
+        from rt.wait w where w.run = any (p_run) and w.kind in ('s', 'e', 'c', 'b')
+        on conflict do nothing;
+    delete from rt.wait w where w.run = any (p_run);
+    -- The children of this life of the run, by name: a later retry's children are not its business.
+    insert into rt.mark (tenant, target, kind, body)
+        select r.tenant, r.id, 'cancel_children', string_agg(c.id::text, ',')
+        from unnest(p_run, p_status) u(run, status) join rt.live r on r.id = u.run join rt.live c on c.parent = r.id
+        where u.status in ('cancelled', 'timed_out') group by r.tenant, r.id;
+    insert into rt.mark (tenant, target, kind, body)
+        select r.tenant, r.parent, 'child_end', r.id::text
+        from rt.live r where r.id = any (p_run) and r.parent is not null;
+    return query
+        with d as (
+            delete from rt.live r using unnest(p_run, p_status, p_output, p_error) u(run, status, output, error)
+            where r.id = u.run
+            returning r.*, u.status, u.output, u.error
+        ), e as (
+            insert into rt.ends (tenant, run, status, started, ended, output, error, epoch, rev, steps, bytes, att)
+            select d.tenant, d.id, d.status, d.started, rt.now(), d.output, d.error,
+                   d.epoch + case when p_bump then 1 else 0 end, d.rev, d.steps, d.bytes, d.att
+            from d
+        )
+        select d.id, d.tenant, d.owner, d.ga, d.gb from d;
+end $$;
+
+-- Deliver results to waits: the wait row goes, the step is memoized, the run's mail moves; a run nobody holds becomes ready.
+-- Answers one row per run that got something.
+create function rt.deliver_v1(p_wait uuid[], p_status text[], p_output text[], p_error text[], p_event uuid[])
+returns table (run uuid, tenant int, owner bigint, ga bigint, waits uuid[]) language plpgsql as $$
+#variable_conflict use_column
+begin
+    return query
+        with x as (
+            delete from rt.wait w using unnest(p_wait, p_status, p_output, p_error, p_event) u(id, status, output, error, event)
+            where w.id = u.id
+            returning w.*, u.status as got, u.output, u.error, u.event as by_event
+        ), s as (
+            insert into rt.steps (tenant, run, sid, seq, name, kind, status, output, error, input, event, child, att, t0, t1)
+            select x.tenant, x.run, x.sid, x.seq, coalesce(x.name, x.sid),
+                   case x.kind when 's' then 's' when 'e' then 'e' else 'i' end,
+                   x.got, x.output, x.error, x.fields, x.by_event, x.child, 1, x.created_at, rt.now()
+            from x where x.kind in ('s', 'e', 'c')
+            on conflict do nothing
+        ), f as (
+            select x.run, count(*)::int as n, sum(coalesce(octet_length(x.output), 0) + coalesce(octet_length(x.error), 0))::int as bytes,
+                   array_agg(x.id) as waits, bool_or(x.kind = 'p') as unpark
+            from x where x.kind <> 'x' group by x.run
+        )
+        update rt.live r set
+            mail  = r.mail + f.n,
+            bytes = r.bytes + f.bytes,
+            st    = case when r.st in ('r', 'q', 'b') or (r.st = 'p' and not f.unpark) then r.st else rt.ready_st(r.ga, r.slot) end,
+            qk    = case when r.st in ('r', 'q', 'b') or (r.st = 'p' and not f.unpark) then r.qk else rt.queue_key(r.prio) end
+        from f where r.id = f.run
+        returning r.id, r.tenant, r.owner, r.ga, f.waits;
+end $$;

@@ -1,0 +1,207 @@
+-- What the holder of leases does: take runs, commit what their functions answered, renew, let go.
+
+-- Take the lease of queued runs that hints named.
+create function rt.claim_hinted_v1(p_owner bigint, p_runs uuid[], p_limit int) returns setof rt.live language sql as $$
+    with c as (
+        select r.id from rt.live r where r.id = any (p_runs) and r.st = 'q' order by r.id limit p_limit for no key update skip locked
+    )
+    update rt.live r set st = 'r', owner = p_owner, epoch = r.epoch + 1, qk = null, affinity = null, started = coalesce(r.started, rt.now())
+    from c where r.id = c.id returning r.*
+$$;
+
+-- Take the lease of the oldest queued runs, a quota for each tenant, so that no tenant's backlog hides another's run.
+create function rt.claim_oldest_v1(p_owner bigint, p_tenants int[], p_quota int[], p_limit int) returns setof rt.live language sql as $$
+    with c as (
+        select q.id from unnest(p_tenants, p_quota) t(tenant, quota)
+        cross join lateral (
+            select r.id from rt.live r where r.tenant = t.tenant and r.st = 'q' order by r.qk limit t.quota for no key update skip locked
+        ) q
+        limit p_limit
+    )
+    update rt.live r set st = 'r', owner = p_owner, epoch = r.epoch + 1, qk = null, affinity = null, started = coalesce(r.started, rt.now())
+    from c where r.id = c.id returning r.*
+$$;
+
+-- Tenants that have a queued run, by a loose scan of the queue's index: the cost grows with tenants that wait, not with runs.
+create function rt.ready_tenants_v1() returns setof int language sql stable as $$
+    with recursive t as (
+        (select r.tenant from rt.live r where r.st = 'q' order by r.tenant limit 1)
+        union all
+        select (select r.tenant from rt.live r where r.st = 'q' and r.tenant > t.tenant order by r.tenant limit 1)
+        from t where t.tenant is not null
+    )
+    select tenant from t where tenant is not null
+$$;
+
+-- Commit what the holder decided, one item per run, all of it or (for a run that is not ours any more) nothing of it.
+-- Answers per run: d done (mail, st, now), b busy (locked by another, ask again), f fenced, g gone.
+create function rt.commit_v1(
+    p_owner bigint,
+    h_run uuid[], h_epoch bigint[], h_rev bigint[], h_mail int[], h_keep bool[], h_st text[],
+    h_steps int[], h_bytes int[], h_fn_att smallint[], h_nd smallint[], h_att int[], h_uses int[],
+    s_run uuid[], s_tenant int[], s_sid text[], s_seq int[], s_name text[], s_kind text[], s_status text[],
+    s_output text[], s_error text[], s_input text[], s_att int[], s_ms int[],
+    a_run uuid[], a_tenant int[], a_n int[], a_sid text[], a_k int[], a_error text[], a_note text[], a_ms int[],
+    e_run uuid[], e_status text[], e_output text[], e_error text[],
+    m_run uuid[], m_tenant int[], m_kind text[], m_body text[]
+) returns table (run uuid, result text, mail int, st text, ga bigint) language plpgsql as $$
+#variable_conflict use_column
+declare
+    v_ok uuid[];
+    v_now timestamptz;
+begin
+    -- The guard is read from the locked row; a row that another transaction holds is not waited for.
+    select coalesce(array_agg(l.id), '{}') into v_ok from (
+        select r.id from unnest(h_run, h_epoch, h_rev) b(run, epoch, rev) join rt.live r on r.id = b.run
+        where r.owner = p_owner and r.epoch = b.epoch and r.rev = b.rev
+        order by r.id for no key update of r skip locked
+    ) l;
+    v_now := rt.now();
+    if cardinality(v_ok) > 0 then
+        return query
+            update rt.live r set
+                rev    = r.rev + 1,
+                steps  = r.steps + b.steps,
+                bytes  = r.bytes + b.bytes,
+                fn_att = b.fn_att,
+                nd     = b.nd,
+                att    = r.att + b.att,
+                owner  = case when b.keep then r.owner end,
+                -- A delivery that the holder has not seen turns letting go into the queue: nobody sleeps over it.
+                st     = case when b.keep then 'r' when b.st = 'q' or r.mail <> b.mail then rt.ready_st(r.ga, false) else b.st::"char" end,
+                qk     = case when not b.keep and (b.st = 'q' or r.mail <> b.mail) then rt.queue_key(r.prio) end,
+                slot   = b.keep and r.slot
+            from unnest(h_run, h_mail, h_keep, h_st, h_steps, h_bytes, h_fn_att, h_nd, h_att)
+                 b(run, mail, keep, st, steps, bytes, fn_att, nd, att)
+            where r.id = b.run and b.run = any (v_ok)
+            returning r.id, 'd'::text, r.mail, r.st::text, r.ga;
+        if cardinality(s_run) > 0 then
+            insert into rt.steps (tenant, run, sid, seq, name, kind, status, output, error, input, att, t0, t1)
+                select u.tenant, u.run, u.sid, u.seq, u.name, u.kind, u.status, u.output, u.error, u.input, u.att,
+                       v_now - u.ms * interval '1 millisecond', v_now
+                from unnest(s_tenant, s_run, s_sid, s_seq, s_name, s_kind, s_status, s_output, s_error, s_input, s_att, s_ms)
+                     u(tenant, run, sid, seq, name, kind, status, output, error, input, att, ms)
+                where u.run = any (v_ok)
+                on conflict do nothing;
+        end if;
+        if cardinality(a_run) > 0 then
+            insert into rt.attempts (tenant, run, n, sid, k, error, note, t0, t1)
+                select u.tenant, u.run, u.n, u.sid, u.k, u.error, u.note, v_now - u.ms * interval '1 millisecond', v_now
+                from unnest(a_tenant, a_run, a_n, a_sid, a_k, a_error, a_note, a_ms) u(tenant, run, n, sid, k, error, note, ms)
+                where u.run = any (v_ok)
+                on conflict do nothing;
+        end if;
+        if cardinality(m_run) > 0 then
+            insert into rt.mark (tenant, target, kind, body)
+                select u.tenant, u.run, u.kind, u.body from unnest(m_run, m_tenant, m_kind, m_body) u(run, tenant, kind, body)
+                where u.run = any (v_ok);
+        end if;
+        insert into rt.usage_delta (tenant, wf, day, kind, n)
+            select r.tenant, r.wf, (v_now at time zone 'UTC')::date, 's', sum(b.uses)
+            from unnest(h_run, h_uses) b(run, uses) join rt.live r on r.id = b.run
+            where b.uses > 0 and b.run = any (v_ok) group by r.tenant, r.wf;
+        if cardinality(e_run) > 0 then
+            perform from rt.finish_v1(
+                array(select u.run from unnest(e_run) with ordinality u(run, n) where u.run = any (v_ok) order by u.n),
+                array(select u.v from unnest(e_run, e_status) with ordinality u(run, v, n) where u.run = any (v_ok) order by u.n),
+                array(select u.v from unnest(e_run, e_output) with ordinality u(run, v, n) where u.run = any (v_ok) order by u.n),
+                array(select u.v from unnest(e_run, e_error) with ordinality u(run, v, n) where u.run = any (v_ok) order by u.n),
+                false);
+        end if;
+    end if;
+    if cardinality(v_ok) < cardinality(h_run) then
+        return query
+            select b.run,
+                   (case when r.id is null then 'g'
+                         when r.owner = p_owner and r.epoch = b.epoch and r.rev = b.rev then 'b'
+                         else 'f' end)::text,
+                   r.mail, r.st::text, r.ga
+            from unnest(h_run, h_epoch, h_rev) b(run, epoch, rev) left join rt.live r on r.id = b.run
+            where b.run <> all (v_ok);
+    end if;
+end $$;
+
+-- The same with waits to open and children to start, in one transaction.
+create function rt.commit_full_v1(
+    p_owner bigint,
+    h_run uuid[], h_epoch bigint[], h_rev bigint[], h_mail int[], h_keep bool[], h_st text[],
+    h_steps int[], h_bytes int[], h_fn_att smallint[], h_nd smallint[], h_att int[], h_uses int[],
+    s_run uuid[], s_tenant int[], s_sid text[], s_seq int[], s_name text[], s_kind text[], s_status text[],
+    s_output text[], s_error text[], s_input text[], s_att int[], s_ms int[],
+    a_run uuid[], a_tenant int[], a_n int[], a_sid text[], a_k int[], a_error text[], a_note text[], a_ms int[],
+    e_run uuid[], e_status text[], e_output text[], e_error text[],
+    m_run uuid[], m_tenant int[], m_kind text[], m_body text[],
+    w_run uuid[], w_tenant int[], w_id uuid[], w_kind text[], w_seq int[], w_sid text[], w_name text[], w_fields text[],
+    w_event text[], w_name_h bigint[], w_path text[], w_path_h bigint[], w_val_h bigint[], w_cond text[],
+    w_child uuid[], w_delay_ms bigint[], w_at_ms bigint[], w_arming bool[], w_since_ms bigint[],
+    r_id uuid[], r_tenant int[], r_wf int[], r_project int[], r_source text[],
+    r_event uuid[], r_event_name text[], r_event_ts bigint[], r_event_data text[],
+    r_idem text[], r_test bool[], r_parent uuid[], r_replay_of uuid[], r_tags text[], r_version text[], r_trace text[],
+    r_max_att smallint[], r_timeout_ms bigint[], r_delay_ms bigint[], r_at_ms bigint[], r_prio smallint[],
+    r_ga bigint[], r_gb bigint[]
+) returns table (run uuid, result text, mail int, st text, ga bigint) language plpgsql as $$
+#variable_conflict use_column
+declare
+    v_done uuid[] := '{}';
+    v_child uuid[]; v_found uuid[];
+    v_row record;
+begin
+    for v_row in select * from rt.commit_v1(
+        p_owner, h_run, h_epoch, h_rev, h_mail, h_keep, h_st, h_steps, h_bytes, h_fn_att, h_nd, h_att,
+        h_uses, s_run, s_tenant, s_sid, s_seq, s_name, s_kind, s_status, s_output, s_error, s_input, s_att,
+        s_ms, a_run, a_tenant, a_n, a_sid, a_k, a_error, a_note, a_ms, e_run, e_status, e_output, e_error,
+        m_run, m_tenant, m_kind, m_body) loop
+        run := v_row.run; result := v_row.result; mail := v_row.mail; st := v_row.st; ga := v_row.ga;
+        if result = 'd' then v_done := v_done || run; end if;
+        return next;
+    end loop;
+    if cardinality(v_done) = 0 then return; end if;
+    if cardinality(r_id) = 0 then
+        perform rt.wait_v1(
+            w_run, w_tenant, w_id, w_kind, w_seq, w_sid, w_name, w_fields, w_event, w_name_h, w_path, w_path_h,
+            w_val_h, w_cond, w_child, w_delay_ms, w_at_ms, w_arming, w_since_ms,
+            v_done);
+        return;
+    end if;
+    select array_agg(r_id[s.ord]), array_agg(s.run) into v_child, v_found
+        from rt.start_v1(
+            r_id, r_tenant, r_wf, r_project, r_source, r_event, r_event_name, r_event_ts, r_event_data, r_idem,
+            r_test, r_parent, r_replay_of, r_tags, r_version, r_trace, r_max_att, r_timeout_ms, r_delay_ms,
+            r_at_ms, r_prio, r_ga, r_gb,
+            v_done) s
+        where not s.is_new;
+    perform rt.wait_v1(
+        w_run, w_tenant, w_id, w_kind, w_seq, w_sid, w_name, w_fields, w_event, w_name_h, w_path, w_path_h,
+        w_val_h, w_cond, w_child, w_delay_ms, w_at_ms, w_arming, w_since_ms,
+        v_done || r_id);
+    -- Idempotency may lead to a run that exists: wait for that one, and if it has ended, say so at once.
+    update rt.wait w set child = c.run from unnest(v_child, v_found) c(id, run) where w.child = c.id;
+    insert into rt.mark (tenant, target, kind, body)
+        select w.tenant, w.run, 'child_end', w.child::text
+        from unnest(v_found) c(run) join rt.wait w on w.child = c.run
+        where not exists (select from rt.live r where r.id = c.run);
+end $$;
+
+-- After a commit whose answer was lost: did it happen? Only the holder moves rev under its epoch, so rev + 1 proves it was ours.
+create function rt.committed_v1(p_owner bigint, p_run uuid[], p_tenant int[], p_epoch bigint[], p_rev bigint[])
+returns table (run uuid, result text, mail int, st text, ga bigint) language sql stable as $$
+    select u.run,
+           (case when r.id is not null and r.epoch = u.epoch and r.rev = u.rev + 1 then 'd'
+                 when r.id is not null and r.owner = p_owner and r.epoch = u.epoch and r.rev = u.rev then 'n'
+                 when e.run is not null and e.epoch = u.epoch and e.rev = u.rev + 1 then 'd'
+                 when r.id is null then 'g' else 'f' end)::text,
+           r.mail, r.st::text, r.ga
+    from unnest(p_run, p_tenant, p_epoch, p_rev) u(run, tenant, epoch, rev)
+    left join rt.live r on r.id = u.run
+    left join rt.ends e on r.id is null and e.tenant = u.tenant and e.run = u.run
+$$;
+
+-- Give runs back without counting an attempt (drain, or a claim that cannot be used): st q, epoch moves.
+create function rt.let_go_v1(p_owner bigint, p_run uuid[]) returns setof uuid language sql as $$
+    update rt.live r set st = rt.ready_st(r.ga, r.slot), owner = null, epoch = r.epoch + 1, qk = rt.queue_key(r.prio)
+    where r.id = any (p_run) and r.owner = p_owner returning r.id
+$$;
+
+create function rt.beat_v1(p_owner bigint) returns bool language sql as $$
+    update rt.owner set beat_at = rt.now() where id = p_owner and not dead returning true
+$$;
