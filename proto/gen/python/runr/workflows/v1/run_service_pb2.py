@@ -29,7 +29,7 @@ from runr.workflows.v1 import options_pb2 as runr_dot_workflows_dot_v1_dot_optio
 from runr.workflows.v1 import resources_pb2 as runr_dot_workflows_dot_v1_dot_resources__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#runr/workflows/v1/run_service.proto\x12\x11runr.workflows.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x1frunr/workflows/v1/options.proto\x1a!runr/workflows/v1/resources.proto\"\xed\x01\n\x0fStartRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x10\n\x08workflow\x18\x02 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12\x1c\n\x0fidempotency_key\x18\x04 \x01(\tH\x01\x88\x01\x01\x12\x0c\n\x04test\x18\x05 \x01(\x08\x12*\n\x05\x64\x65lay\x18\x06 \x01(\x0b\x32\x19.google.protobuf.DurationH\x00\x12(\n\x02\x61t\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x12\x0c\n\x04tags\x18\x08 \x03(\tB\x05\n\x03\x64ueB\x12\n\x10_idempotency_key\"I\n\x10StartRunResponse\x12#\n\x03run\x18\x01 \x01(\x0b\x32\x16.runr.workflows.v1.Run\x12\x10\n\x08\x65xisting\x18\x02 \x01(\x08\"\xd4\x01\n\x13SubmitStartsRequest\x12:\n\x05items\x18\x01 \x03(\x0b\x32+.runr.workflows.v1.SubmitStartsRequest.Item\x1a\x80\x01\n\x04Item\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x33\n\x0b\x63redentials\x18\x02 \x01(\x0b\x32\x1e.runr.workflows.v1.Credentials\x12\x33\n\x07request\x18\x03 \x01(\x0b\x32\".runr.workflows.v1.StartRunRequest\"\xd4\x01\n\x14SubmitStartsResponse\x12;\n\x05items\x18\x01 \x03(\x0b\x32,.runr.workflows.v1.SubmitStartsResponse.Item\x1a\x7f\n\x04Item\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x37\n\x08response\x18\x02 \x01(\x0b\x32#.runr.workflows.v1.StartRunResponseH\x00\x12$\n\x06status\x18\x03 \x01(\x0b\x32\x12.google.rpc.StatusH\x00\x42\x08\n\x06\x61nswer\"\x1f\n\rGetRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"\x8c\x01\n\x0eGetRunResponse\x12#\n\x03run\x18\x01 \x01(\x0b\x32\x16.runr.workflows.v1.Run\x12&\n\x05steps\x18\x02 \x03(\x0b\x32\x17.runr.workflows.v1.Step\x12-\n\x08\x63hildren\x18\x03 \x03(\x0b\x32\x1b.runr.workflows.v1.ChildRun\"\xfb\x01\n\x0fListRunsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x10\n\x08workflow\x18\x04 \x01(\t\x12+\n\x06states\x18\x05 \x03(\x0e\x32\x1b.runr.workflows.v1.RunState\x12)\n\x05since\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05until\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05query\x18\x08 \x01(\t\x12\x0c\n\x04tags\x18\t \x03(\t\"Q\n\x10ListRunsResponse\x12$\n\x04runs\x18\x01 \x03(\x0b\x32\x16.runr.workflows.v1.Run\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"7\n\x0fWatchRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x14\n\x0c\x61\x66ter_change\x18\x02 \x01(\x03\"o\n\x10WatchRunResponse\x12\x0e\n\x06\x63hange\x18\x01 \x01(\x03\x12#\n\x03run\x18\x02 \x01(\x0b\x32\x16.runr.workflows.v1.Run\x12&\n\x05steps\x18\x03 \x03(\x0b\x32\x17.runr.workflows.v1.Step\"J\n\x0f\x41waitRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\'\n\x04wait\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"\xd6\x01\n\x10\x41waitRunResponse\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12*\n\x05state\x18\x02 \x01(\x0e\x32\x1b.runr.workflows.v1.RunState\x12\r\n\x05\x65nded\x18\x03 \x01(\x08\x12\x13\n\x06output\x18\x04 \x01(\x0cH\x00\x88\x01\x01\x12)\n\x05\x65rror\x18\x05 \x01(\x0b\x32\x1a.runr.workflows.v1.Failure\x12,\n\x08\x65nded_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\t\n\x07_output\"W\n\x10\x43\x61ncelRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x33\n\x08\x63hildren\x18\x02 \x01(\x0e\x32!.runr.workflows.v1.ChildrenPolicy\"8\n\x11\x43\x61ncelRunResponse\x12#\n\x03run\x18\x01 \x01(\x0b\x32\x16.runr.workflows.v1.Run\"!\n\x0fRetryRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"7\n\x10RetryRunResponse\x12#\n\x03run\x18\x01 \x01(\x0b\x32\x16.runr.workflows.v1.Run\"d\n\x10ReplayRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x16\n\tfrom_step\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x11\n\x04\x64\x61ta\x18\x03 \x01(\x0cH\x01\x88\x01\x01\x42\x0c\n\n_from_stepB\x07\n\x05_data\"8\n\x11ReplayRunResponse\x12#\n\x03run\x18\x01 \x01(\x0b\x32\x16.runr.workflows.v1.Run*g\n\x0e\x43hildrenPolicy\x12\x1f\n\x1b\x43HILDREN_POLICY_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x43HILDREN_POLICY_CANCEL\x10\x01\x12\x18\n\x14\x43HILDREN_POLICY_KEEP\x10\x02\x32\xd1\x06\n\nRunService\x12Y\n\x08StartRun\x12\".runr.workflows.v1.StartRunRequest\x1a#.runr.workflows.v1.StartRunResponse\"\x04\xa8\xbb\x18\x06\x12i\n\x0cSubmitStarts\x12&.runr.workflows.v1.SubmitStartsRequest\x1a\'.runr.workflows.v1.SubmitStartsResponse\"\x04\xa8\xbb\x18\x03(\x01\x30\x01\x12S\n\x06GetRun\x12 .runr.workflows.v1.GetRunRequest\x1a!.runr.workflows.v1.GetRunResponse\"\x04\xa8\xbb\x18\x04\x12Y\n\x08ListRuns\x12\".runr.workflows.v1.ListRunsRequest\x1a#.runr.workflows.v1.ListRunsResponse\"\x04\xa8\xbb\x18\x04\x12[\n\x08WatchRun\x12\".runr.workflows.v1.WatchRunRequest\x1a#.runr.workflows.v1.WatchRunResponse\"\x04\xa8\xbb\x18\x04\x30\x01\x12Y\n\x08\x41waitRun\x12\".runr.workflows.v1.AwaitRunRequest\x1a#.runr.workflows.v1.AwaitRunResponse\"\x04\xa8\xbb\x18\x04\x12\\\n\tCancelRun\x12#.runr.workflows.v1.CancelRunRequest\x1a$.runr.workflows.v1.CancelRunResponse\"\x04\xa8\xbb\x18\x06\x12Y\n\x08RetryRun\x12\".runr.workflows.v1.RetryRunRequest\x1a#.runr.workflows.v1.RetryRunResponse\"\x04\xa8\xbb\x18\x06\x12\\\n\tReplayRun\x12#.runr.workflows.v1.ReplayRunRequest\x1a$.runr.workflows.v1.ReplayRunResponse\"\x04\xa8\xbb\x18\x06\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#runr/workflows/v1/run_service.proto\x12\x11runr.workflows.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x1frunr/workflows/v1/options.proto\x1a!runr/workflows/v1/resources.proto\"\xed\x01\n\x0fStartRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x10\n\x08workflow\x18\x02 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12\x1c\n\x0fidempotency_key\x18\x04 \x01(\tH\x01\x88\x01\x01\x12\x0c\n\x04test\x18\x05 \x01(\x08\x12*\n\x05\x64\x65lay\x18\x06 \x01(\x0b\x32\x19.google.protobuf.DurationH\x00\x12(\n\x02\x61t\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x12\x0c\n\x04tags\x18\x08 \x03(\tB\x05\n\x03\x64ueB\x12\n\x10_idempotency_key\"I\n\x10StartRunResponse\x12#\n\x03run\x18\x01 \x01(\x0b\x32\x16.runr.workflows.v1.Run\x12\x10\n\x08\x65xisting\x18\x02 \x01(\x08\"\xd4\x01\n\x13SubmitStartsRequest\x12:\n\x05items\x18\x01 \x03(\x0b\x32+.runr.workflows.v1.SubmitStartsRequest.Item\x1a\x80\x01\n\x04Item\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x33\n\x0b\x63redentials\x18\x02 \x01(\x0b\x32\x1e.runr.workflows.v1.Credentials\x12\x33\n\x07request\x18\x03 \x01(\x0b\x32\".runr.workflows.v1.StartRunRequest\"\xd4\x01\n\x14SubmitStartsResponse\x12;\n\x05items\x18\x01 \x03(\x0b\x32,.runr.workflows.v1.SubmitStartsResponse.Item\x1a\x7f\n\x04Item\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x37\n\x08response\x18\x02 \x01(\x0b\x32#.runr.workflows.v1.StartRunResponseH\x00\x12$\n\x06status\x18\x03 \x01(\x0b\x32\x12.google.rpc.StatusH\x00\x42\x08\n\x06\x61nswer\"F\n\rGetRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"\xa5\x01\n\x0eGetRunResponse\x12#\n\x03run\x18\x01 \x01(\x0b\x32\x16.runr.workflows.v1.Run\x12&\n\x05steps\x18\x02 \x03(\x0b\x32\x17.runr.workflows.v1.Step\x12-\n\x08\x63hildren\x18\x03 \x03(\x0b\x32\x1b.runr.workflows.v1.ChildRun\x12\x17\n\x0fnext_page_token\x18\x04 \x01(\t\"\xfb\x01\n\x0fListRunsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x10\n\x08workflow\x18\x04 \x01(\t\x12+\n\x06states\x18\x05 \x03(\x0e\x32\x1b.runr.workflows.v1.RunState\x12)\n\x05since\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05until\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05query\x18\x08 \x01(\t\x12\x0c\n\x04tags\x18\t \x03(\t\"Q\n\x10ListRunsResponse\x12$\n\x04runs\x18\x01 \x03(\x0b\x32\x16.runr.workflows.v1.Run\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"7\n\x0fWatchRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x14\n\x0c\x61\x66ter_change\x18\x02 \x01(\x03\"o\n\x10WatchRunResponse\x12\x0e\n\x06\x63hange\x18\x01 \x01(\x03\x12#\n\x03run\x18\x02 \x01(\x0b\x32\x16.runr.workflows.v1.Run\x12&\n\x05steps\x18\x03 \x03(\x0b\x32\x17.runr.workflows.v1.Step\"J\n\x0f\x41waitRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\'\n\x04wait\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"\xd6\x01\n\x10\x41waitRunResponse\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12*\n\x05state\x18\x02 \x01(\x0e\x32\x1b.runr.workflows.v1.RunState\x12\r\n\x05\x65nded\x18\x03 \x01(\x08\x12\x13\n\x06output\x18\x04 \x01(\x0cH\x00\x88\x01\x01\x12)\n\x05\x65rror\x18\x05 \x01(\x0b\x32\x1a.runr.workflows.v1.Failure\x12,\n\x08\x65nded_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\t\n\x07_output\"W\n\x10\x43\x61ncelRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x33\n\x08\x63hildren\x18\x02 \x01(\x0e\x32!.runr.workflows.v1.ChildrenPolicy\"8\n\x11\x43\x61ncelRunResponse\x12#\n\x03run\x18\x01 \x01(\x0b\x32\x16.runr.workflows.v1.Run\"!\n\x0fRetryRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"7\n\x10RetryRunResponse\x12#\n\x03run\x18\x01 \x01(\x0b\x32\x16.runr.workflows.v1.Run\"d\n\x10ReplayRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x16\n\tfrom_step\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x11\n\x04\x64\x61ta\x18\x03 \x01(\x0cH\x01\x88\x01\x01\x42\x0c\n\n_from_stepB\x07\n\x05_data\"8\n\x11ReplayRunResponse\x12#\n\x03run\x18\x01 \x01(\x0b\x32\x16.runr.workflows.v1.Run*g\n\x0e\x43hildrenPolicy\x12\x1f\n\x1b\x43HILDREN_POLICY_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x43HILDREN_POLICY_CANCEL\x10\x01\x12\x18\n\x14\x43HILDREN_POLICY_KEEP\x10\x02\x32\xd1\x06\n\nRunService\x12Y\n\x08StartRun\x12\".runr.workflows.v1.StartRunRequest\x1a#.runr.workflows.v1.StartRunResponse\"\x04\xa8\xbb\x18\x06\x12i\n\x0cSubmitStarts\x12&.runr.workflows.v1.SubmitStartsRequest\x1a\'.runr.workflows.v1.SubmitStartsResponse\"\x04\xa8\xbb\x18\x03(\x01\x30\x01\x12S\n\x06GetRun\x12 .runr.workflows.v1.GetRunRequest\x1a!.runr.workflows.v1.GetRunResponse\"\x04\xa8\xbb\x18\x04\x12Y\n\x08ListRuns\x12\".runr.workflows.v1.ListRunsRequest\x1a#.runr.workflows.v1.ListRunsResponse\"\x04\xa8\xbb\x18\x04\x12[\n\x08WatchRun\x12\".runr.workflows.v1.WatchRunRequest\x1a#.runr.workflows.v1.WatchRunResponse\"\x04\xa8\xbb\x18\x04\x30\x01\x12Y\n\x08\x41waitRun\x12\".runr.workflows.v1.AwaitRunRequest\x1a#.runr.workflows.v1.AwaitRunResponse\"\x04\xa8\xbb\x18\x04\x12\\\n\tCancelRun\x12#.runr.workflows.v1.CancelRunRequest\x1a$.runr.workflows.v1.CancelRunResponse\"\x04\xa8\xbb\x18\x06\x12Y\n\x08RetryRun\x12\".runr.workflows.v1.RetryRunRequest\x1a#.runr.workflows.v1.RetryRunResponse\"\x04\xa8\xbb\x18\x06\x12\\\n\tReplayRun\x12#.runr.workflows.v1.ReplayRunRequest\x1a$.runr.workflows.v1.ReplayRunResponse\"\x04\xa8\xbb\x18\x06\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -54,8 +54,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RUNSERVICE'].methods_by_name['RetryRun']._serialized_options = b'\250\273\030\006'
   _globals['_RUNSERVICE'].methods_by_name['ReplayRun']._loaded_options = None
   _globals['_RUNSERVICE'].methods_by_name['ReplayRun']._serialized_options = b'\250\273\030\006'
-  _globals['_CHILDRENPOLICY']._serialized_start=2336
-  _globals['_CHILDRENPOLICY']._serialized_end=2439
+  _globals['_CHILDRENPOLICY']._serialized_start=2400
+  _globals['_CHILDRENPOLICY']._serialized_end=2503
   _globals['_STARTRUNREQUEST']._serialized_start=217
   _globals['_STARTRUNREQUEST']._serialized_end=454
   _globals['_STARTRUNRESPONSE']._serialized_start=456
@@ -69,33 +69,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SUBMITSTARTSRESPONSE_ITEM']._serialized_start=832
   _globals['_SUBMITSTARTSRESPONSE_ITEM']._serialized_end=959
   _globals['_GETRUNREQUEST']._serialized_start=961
-  _globals['_GETRUNREQUEST']._serialized_end=992
-  _globals['_GETRUNRESPONSE']._serialized_start=995
-  _globals['_GETRUNRESPONSE']._serialized_end=1135
-  _globals['_LISTRUNSREQUEST']._serialized_start=1138
-  _globals['_LISTRUNSREQUEST']._serialized_end=1389
-  _globals['_LISTRUNSRESPONSE']._serialized_start=1391
-  _globals['_LISTRUNSRESPONSE']._serialized_end=1472
-  _globals['_WATCHRUNREQUEST']._serialized_start=1474
-  _globals['_WATCHRUNREQUEST']._serialized_end=1529
-  _globals['_WATCHRUNRESPONSE']._serialized_start=1531
-  _globals['_WATCHRUNRESPONSE']._serialized_end=1642
-  _globals['_AWAITRUNREQUEST']._serialized_start=1644
-  _globals['_AWAITRUNREQUEST']._serialized_end=1718
-  _globals['_AWAITRUNRESPONSE']._serialized_start=1721
-  _globals['_AWAITRUNRESPONSE']._serialized_end=1935
-  _globals['_CANCELRUNREQUEST']._serialized_start=1937
-  _globals['_CANCELRUNREQUEST']._serialized_end=2024
-  _globals['_CANCELRUNRESPONSE']._serialized_start=2026
-  _globals['_CANCELRUNRESPONSE']._serialized_end=2082
-  _globals['_RETRYRUNREQUEST']._serialized_start=2084
-  _globals['_RETRYRUNREQUEST']._serialized_end=2117
-  _globals['_RETRYRUNRESPONSE']._serialized_start=2119
-  _globals['_RETRYRUNRESPONSE']._serialized_end=2174
-  _globals['_REPLAYRUNREQUEST']._serialized_start=2176
-  _globals['_REPLAYRUNREQUEST']._serialized_end=2276
-  _globals['_REPLAYRUNRESPONSE']._serialized_start=2278
-  _globals['_REPLAYRUNRESPONSE']._serialized_end=2334
-  _globals['_RUNSERVICE']._serialized_start=2442
-  _globals['_RUNSERVICE']._serialized_end=3291
+  _globals['_GETRUNREQUEST']._serialized_end=1031
+  _globals['_GETRUNRESPONSE']._serialized_start=1034
+  _globals['_GETRUNRESPONSE']._serialized_end=1199
+  _globals['_LISTRUNSREQUEST']._serialized_start=1202
+  _globals['_LISTRUNSREQUEST']._serialized_end=1453
+  _globals['_LISTRUNSRESPONSE']._serialized_start=1455
+  _globals['_LISTRUNSRESPONSE']._serialized_end=1536
+  _globals['_WATCHRUNREQUEST']._serialized_start=1538
+  _globals['_WATCHRUNREQUEST']._serialized_end=1593
+  _globals['_WATCHRUNRESPONSE']._serialized_start=1595
+  _globals['_WATCHRUNRESPONSE']._serialized_end=1706
+  _globals['_AWAITRUNREQUEST']._serialized_start=1708
+  _globals['_AWAITRUNREQUEST']._serialized_end=1782
+  _globals['_AWAITRUNRESPONSE']._serialized_start=1785
+  _globals['_AWAITRUNRESPONSE']._serialized_end=1999
+  _globals['_CANCELRUNREQUEST']._serialized_start=2001
+  _globals['_CANCELRUNREQUEST']._serialized_end=2088
+  _globals['_CANCELRUNRESPONSE']._serialized_start=2090
+  _globals['_CANCELRUNRESPONSE']._serialized_end=2146
+  _globals['_RETRYRUNREQUEST']._serialized_start=2148
+  _globals['_RETRYRUNREQUEST']._serialized_end=2181
+  _globals['_RETRYRUNRESPONSE']._serialized_start=2183
+  _globals['_RETRYRUNRESPONSE']._serialized_end=2238
+  _globals['_REPLAYRUNREQUEST']._serialized_start=2240
+  _globals['_REPLAYRUNREQUEST']._serialized_end=2340
+  _globals['_REPLAYRUNRESPONSE']._serialized_start=2342
+  _globals['_REPLAYRUNRESPONSE']._serialized_end=2398
+  _globals['_RUNSERVICE']._serialized_start=2506
+  _globals['_RUNSERVICE']._serialized_end=3355
 # @@protoc_insertion_point(module_scope)

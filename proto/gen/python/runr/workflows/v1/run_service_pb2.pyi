@@ -82,20 +82,26 @@ class SubmitStartsResponse(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[SubmitStartsResponse.Item, _Mapping]]] = ...) -> None: ...
 
 class GetRunRequest(_message.Message):
-    __slots__ = ("run_id",)
+    __slots__ = ("run_id", "page_size", "page_token")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     run_id: str
-    def __init__(self, run_id: _Optional[str] = ...) -> None: ...
+    page_size: int
+    page_token: str
+    def __init__(self, run_id: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class GetRunResponse(_message.Message):
-    __slots__ = ("run", "steps", "children")
+    __slots__ = ("run", "steps", "children", "next_page_token")
     RUN_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     CHILDREN_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     run: _resources_pb2.Run
     steps: _containers.RepeatedCompositeFieldContainer[_resources_pb2.Step]
     children: _containers.RepeatedCompositeFieldContainer[_resources_pb2.ChildRun]
-    def __init__(self, run: _Optional[_Union[_resources_pb2.Run, _Mapping]] = ..., steps: _Optional[_Iterable[_Union[_resources_pb2.Step, _Mapping]]] = ..., children: _Optional[_Iterable[_Union[_resources_pb2.ChildRun, _Mapping]]] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, run: _Optional[_Union[_resources_pb2.Run, _Mapping]] = ..., steps: _Optional[_Iterable[_Union[_resources_pb2.Step, _Mapping]]] = ..., children: _Optional[_Iterable[_Union[_resources_pb2.ChildRun, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class ListRunsRequest(_message.Message):
     __slots__ = ("project", "page_size", "page_token", "workflow", "states", "since", "until", "query", "tags")
