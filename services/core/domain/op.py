@@ -22,8 +22,7 @@ class OpError:
 class StepOp:
     """What every step op carries. `id` has the counter suffix, `name` has not.
 
-    `input` is for the timeline only: the arguments of a `step.run`, the own fields of every other op; None when they
-    are over 32 KiB or were not given.
+    `input` is for the timeline only: the arguments of a `step.run`, None where they are over 32 KiB or were not given.
     """
 
     id: str
