@@ -1,0 +1,171 @@
+"""What the ops of one answer do to a run, in order (protocol section 3)."""
+
+from __future__ import annotations
+
+from services.core.domain.attempt import Outcome, function_attempt, run_failed, step_failed
+from services.core.domain.cause import Answered
+from services.core.domain.effect import Effect, EndRun, Memoize, OpenWait, SendEvents, StartChild
+from services.core.domain.op import (
+    BadStep,
+    Invoke,
+    Op,
+    OpError,
+    RunCompleted,
+    RunFailed,
+    SendEvent,
+    Sleep,
+    StepCompleted,
+    StepFailed,
+    WaitForEvent,
+)
+from services.core.domain.op_fields import op_fields
+from services.core.domain.run import STEP_KINDS, RunView, Status
+
+
+def apply_ops(state: RunView, cause: Answered, now: int) -> Outcome:
+    """Apply the ops of one answer. Ops of steps that are memoized already are skipped; only skipped ones are a strike."""
+    fresh = [op for op in cause.ops if not (_step_id(op) in cause.repeated)]
+    if not fresh:
+        return _strike(state, cause.ops)
+    effects: list[Effect] = []
+    steps = state.steps
+    size = state.state_bytes
+    for op in fresh:
+        if isinstance(op, RunCompleted):
+            return Outcome(Status.COMPLETED, (*effects, EndRun(output=op.output)), 0, 0, steps)
+        if isinstance(op, RunFailed):
+            base = state if not effects else _progressed(state)
+            failed = run_failed(base, op, jitter=cause.jitter, steps=steps)
+            return Outcome(failed.status, (*effects, *failed.effects), failed.function_failures, 0, failed.steps)
+        if steps >= state.limits.max_steps:
+            return _over(state, effects, steps, _too_many_steps(state, op.id))
+        if isinstance(op, StepFailed):
+            made, final = step_failed(state, op, jitter=cause.jitter, seq=steps)
+            effects.extend(made)
+            if not final:
+                failures = 0 if len(effects) > len(made) else state.function_failures
+                return Outcome(Status.DELAYED, tuple(effects), failures, 0, steps)
+            steps, size = steps + 1, size + _error_size(op.error)
+        else:
+            made, rests = _apply_step(op, steps, now, state.limits.default_wait_ms)
+            effects.extend(made)
+            steps += 1
+            if rests is not None:
+                return Outcome(rests, tuple(effects), 0, 0, steps)
+            size += _size(op)
+        if size > state.limits.max_state_bytes:
+            return _over(state, effects, steps, _too_much_state(state, size))
+        if isinstance(op, BadStep):
+            break  # the ops after it assumed that it succeeded
+    return Outcome(_go_on(state, cause), tuple(effects), 0, 0, steps)
+
+
+def _apply_step(op: Op, seq: int, now: int, default_wait_ms: int) -> tuple[list[Effect], Status | None]:
+    """Effects of one step op, and the status in which the run rests after it (None: it goes on)."""
+    match op:
+        case StepCompleted():
+            return [_memoize(op, "r", seq, output=op.output)], None
+        case BadStep():
+            return [_memoize(op, STEP_KINDS[op.kind], seq, error=op.error)], None
+        case SendEvent():
+            sent = Memoize(id=op.id, name=op.name, kind="n", seq=seq, output=None, input=op_fields(op))
+            return [sent, SendEvents(id=op.id, events=op.events)], None
+        case Sleep():
+            if op.for_ms == 0 or (op.until_ms is not None and op.until_ms <= now):
+                done = Memoize(id=op.id, name=op.name, kind="s", seq=seq, output="null", input=op_fields(op))
+                return [done], None
+            return [_wait("s", op, seq, delay_ms=op.for_ms, at_ms=op.until_ms)], Status.SLEEPING
+        case WaitForEvent():
+            wait = OpenWait(
+                kind="e",
+                id=op.id,
+                name=op.name,
+                seq=seq,
+                delay_ms=op.timeout_ms if op.timeout_ms is not None else default_wait_ms,
+                event=op.event,
+                condition=op.condition,
+                lookback_ms=op.lookback_ms,
+                fields=op_fields(op),
+            )
+            return [wait], Status.WAITING
+        case Invoke():
+            child = StartChild(id=op.id, workflow=op.workflow, data=op.data)
+            timeout_ms = op.timeout_ms if op.timeout_ms is not None else default_wait_ms
+            return [_wait("c", op, seq, delay_ms=timeout_ms, at_ms=None), child], Status.WAITING
+    raise AssertionError(f"not a step op: {op!r}")
+
+
+def _memoize(
+    op: StepCompleted | BadStep, kind: str, seq: int, *, output: str | None = None, error: OpError | None = None
+) -> Memoize:
+    return Memoize(
+        id=op.id,
+        name=op.name,
+        kind=kind,
+        seq=seq,
+        output=output,
+        error=error,
+        input=op.input,
+        duration_ms=op.duration_ms or 0,
+    )
+
+
+def _wait(kind: str, op: Sleep | Invoke, seq: int, *, delay_ms: int | None, at_ms: int | None) -> OpenWait:
+    return OpenWait(kind=kind, id=op.id, name=op.name, seq=seq, delay_ms=delay_ms, at_ms=at_ms, fields=op_fields(op))
+
+
+def _go_on(state: RunView, cause: Answered) -> Status:
+    return Status.BLOCKED if cause.wanted and state.gated else Status.RUNNING
+
+
+def _progressed(state: RunView) -> RunView:
+    """The state after a step of the same answer was stored: earlier function failures do not count any more."""
+    return RunView(
+        status=state.status, max_attempts=state.max_attempts, steps=state.steps, limits=state.limits, gated=state.gated
+    )
+
+
+def _strike(state: RunView, ops: tuple[Op, ...]) -> Outcome:
+    repeats = state.repeats + 1
+    if repeats < state.limits.max_repeats:
+        return Outcome(Status.RUNNING, (), state.function_failures, repeats, state.steps)
+    error = OpError(
+        "NonDeterminismError",
+        f"the function answered step {_step_id(ops[0])!r}, which has a stored result, {repeats} times in a row: "
+        "code between steps must take the same way on every invocation",
+    )
+    last = RunView(status=state.status, max_attempts=1, steps=state.steps, repeats=repeats)
+    return function_attempt(last, error, jitter=1.0, non_retriable=True)
+
+
+def _over(state: RunView, effects: list[Effect], steps: int, error: OpError) -> Outcome:
+    failed = function_attempt(state, error, jitter=1.0, non_retriable=True, steps=steps)
+    return Outcome(failed.status, (*effects, *failed.effects), failed.function_failures, 0, steps)
+
+
+def _too_many_steps(state: RunView, step_id: str) -> OpError:
+    limit = state.limits.max_steps
+    return OpError(
+        "LimitExceeded",
+        f"step {step_id!r} would be number {limit + 1} and a run has at most {limit} steps: "
+        "let the workflow invoke itself with its remaining state (step.invoke)",
+    )
+
+
+def _too_much_state(state: RunView, size: int) -> OpError:
+    limit = state.limits.max_state_bytes
+    return OpError("LimitExceeded", f"the memoized results of the run are {size} bytes and at most {limit} are allowed")
+
+
+def _step_id(op: Op) -> str | None:
+    return None if isinstance(op, RunCompleted | RunFailed) else op.id
+
+
+def _size(op: Op) -> int:
+    if isinstance(op, StepCompleted):
+        return len(op.output.encode())
+    return _error_size(op.error) if isinstance(op, BadStep) else 0
+
+
+def _error_size(error: OpError) -> int:
+    return len(error.name) + len(error.message) + len(error.stack or "")

@@ -1,0 +1,138 @@
+"""The state machine of a run: one table, one pure function. Nothing else decides a status (engine section 5).
+
+`TABLE` says where each cause may lead from each status. `decide` picks the way and names the effects that are written in the
+same transaction. The set-based statements of the store (`store/migrations`) act on many runs at once and follow the same table;
+`tests/integration/test_transition_table.py` holds them against it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from services.core.domain.answer import apply_ops
+from services.core.domain.attempt import Outcome, function_attempt
+from services.core.domain.cause import (
+    Answered,
+    Cancel,
+    Cause,
+    DeadlinePassed,
+    Delivered,
+    Due,
+    FunctionFailed,
+    LeaseExpired,
+    LeaseTaken,
+    LetGo,
+    Retried,
+    SlotGranted,
+)
+from services.core.domain.effect import Effect, EndRun
+from services.core.domain.op import OpError
+from services.core.domain.run import ACTIVE, TERMINAL, RunView, Status
+
+_READY = frozenset({Status.QUEUED, Status.BLOCKED})
+_RESTING = frozenset({Status.SLEEPING, Status.WAITING, Status.DELAYED, Status.PARKED})
+
+TABLE: dict[type[Cause], dict[Status, frozenset[Status]]] = {
+    LeaseTaken: {Status.QUEUED: frozenset({Status.RUNNING})},
+    SlotGranted: {Status.BLOCKED: frozenset({Status.QUEUED})},
+    Answered: {
+        Status.RUNNING: frozenset(
+            {
+                Status.RUNNING,  # a result was stored: on with the next step under the same lease
+                Status.QUEUED,  # the same, but another run waits for the slot and this run keeps none
+                Status.BLOCKED,
+                Status.DELAYED,
+                Status.SLEEPING,
+                Status.WAITING,
+                Status.COMPLETED,
+                Status.FAILED,
+            }
+        )
+    },
+    FunctionFailed: {Status.RUNNING: frozenset({Status.DELAYED, Status.FAILED})},
+    LeaseExpired: {Status.RUNNING: frozenset({Status.QUEUED, Status.BLOCKED, Status.PARKED, Status.FAILED})},
+    LetGo: {Status.RUNNING: _READY},
+    Due: {status: _READY for status in _RESTING} | {status: frozenset({status}) for status in (Status.RUNNING, *_READY)},
+    Delivered: {status: _READY for status in _RESTING - {Status.PARKED}}
+    | {status: frozenset({status}) for status in (Status.RUNNING, Status.PARKED, *_READY)},
+    Cancel: {status: frozenset({Status.CANCELLED}) for status in ACTIVE},
+    DeadlinePassed: {status: frozenset({Status.TIMED_OUT}) for status in ACTIVE},
+    Retried: {status: _READY for status in TERMINAL - {Status.COMPLETED}},
+}
+
+
+class IllegalTransition(Exception):
+    """A cause that the run's status does not allow. A guarded write never gets here; seeing it means a bug."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The new status with what is written with it. `status` RUNNING means: go on at once under the same lease."""
+
+    status: Status
+    effects: tuple[Effect, ...] = ()
+    function_failures: int = 0
+    repeats: int = 0
+    steps: int = 0
+
+
+def decide(state: RunView, cause: Cause, now: int) -> Decision:
+    """What `cause` does to a run in `state`.
+
+    `now` is the engine's clock in unix milliseconds; delays in effects are relative to the commit, absolute times as given.
+    Raises IllegalTransition when the table has no way from this status.
+    """
+    ways = TABLE[type(cause)].get(state.status)
+    if ways is None:
+        raise IllegalTransition(f"{type(cause).__name__} cannot happen to a run that is {state.status.name}")
+    decision = _decide(state, cause, now)
+    if decision.status not in ways:
+        raise IllegalTransition(f"{type(cause).__name__} may not lead from {state.status.name} to {decision.status.name}")
+    return decision
+
+
+def _decide(state: RunView, cause: Cause, now: int) -> Decision:
+    match cause:
+        case Answered():
+            return _from_outcome(apply_ops(state, cause, now))
+        case FunctionFailed(fault=fault, jitter=jitter):
+            return _from_outcome(function_attempt(state, OpError(fault.name, fault.message), jitter=jitter))
+        case LeaseExpired():
+            lost = OpError("WorkerLost", "the engine process that ran this step disappeared")
+            outcome = function_attempt(state, lost, jitter=0.0)
+            if outcome.status is Status.DELAYED:  # the backoff is for faults of the function
+                return _plain(state, Status.QUEUED, outcome.effects[:1], function_failures=outcome.function_failures)
+            return _from_outcome(outcome)
+        case LeaseTaken():
+            return _plain(state, Status.RUNNING)
+        case SlotGranted():
+            return _plain(state, Status.QUEUED)
+        case LetGo():
+            return _plain(state, _ready(state))
+        case Due():
+            return _plain(state, _ready(state) if state.status in _RESTING else state.status)
+        case Delivered():
+            rests = state.status in _RESTING and state.status is not Status.PARKED
+            return _plain(state, _ready(state) if rests else state.status)
+        case Cancel():
+            return _plain(state, Status.CANCELLED, (EndRun(),))
+        case DeadlinePassed():
+            error = OpError("RunTimeout", "the run did not end within its timeout")
+            return _plain(state, Status.TIMED_OUT, (EndRun(error=error),))
+        case Retried():
+            return Decision(status=_ready(state), steps=state.steps)
+
+
+def _ready(state: RunView) -> Status:
+    return Status.BLOCKED if state.gated else Status.QUEUED
+
+
+def _from_outcome(outcome: Outcome) -> Decision:
+    return Decision(outcome.status, outcome.effects, outcome.function_failures, outcome.repeats, outcome.steps)
+
+
+def _plain(
+    state: RunView, status: Status, effects: tuple[Effect, ...] = (), *, function_failures: int | None = None
+) -> Decision:
+    failures = state.function_failures if function_failures is None else function_failures
+    return Decision(status, effects, failures, state.repeats, state.steps)

@@ -1,0 +1,68 @@
+"""Turn commit items into the arrays of one statement, and statement rows into results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from services.core.store.commit_item import AttemptRow, CommitItem, EndRow, MarkRow, StartRow, StepRow, WaitRow
+
+Columns = list[list[Any]]
+
+
+def columns(rows: Sequence[tuple[Any, ...]], width: int) -> Columns:
+    """Rows to one list a column; `width` empty lists when there are no rows."""
+    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
+
+
+def statement(items: Sequence[CommitItem]) -> str:
+    """The statement these items need: most batches open no wait and start no child."""
+    full = any(item.wait_rows or item.start_rows for item in items)
+    count = 1 + _PLAIN + (_WAITS + _STARTS if full else 0)
+    name = "commit_full_v1" if full else "commit_v1"
+    places = ", ".join(f"${n}" for n in range(1, count + 1))
+    return f"select * from rt.{name}({places})"  # noqa: S608 - numbers only
+
+
+def arguments(owner: int, items: Sequence[CommitItem]) -> list[Any]:
+    """The arguments of `statement(items)`."""
+    heads = [
+        (
+            item.run,
+            item.epoch,
+            item.rev,
+            item.mail,
+            item.keep or item.end_row is not None,  # an ending run is held until its row goes
+            item.st,
+            item.steps,
+            item.size,
+            item.fn_att,
+            item.nd,
+            len(item.attempt_rows),
+            item.uses,
+        )
+        for item in items
+    ]
+    ends = [item.end_row for item in items if item.end_row is not None]
+    args: list[Any] = [owner]
+    args += columns(heads, _HEAD)
+    args += columns(_flat(item.step_rows for item in items), len(StepRow._fields))
+    args += columns(_flat(item.attempt_rows for item in items), len(AttemptRow._fields))
+    args += columns(ends, len(EndRow._fields))
+    args += columns(_flat(item.mark_rows for item in items), len(MarkRow._fields))
+    waits = _flat(item.wait_rows for item in items)
+    starts = _flat(item.start_rows for item in items)
+    if waits or starts:
+        args += columns(waits, _WAITS)
+        args += columns(starts, _STARTS)
+    return args
+
+
+def _flat(groups: Iterable[Sequence[Any]]) -> list[Any]:
+    return [row for group in groups for row in group]
+
+
+_HEAD = 12
+_PLAIN = _HEAD + len(StepRow._fields) + len(AttemptRow._fields) + len(EndRow._fields) + len(MarkRow._fields)
+_WAITS = len(WaitRow._fields)
+_STARTS = len(StartRow._fields)

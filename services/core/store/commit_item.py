@@ -1,0 +1,162 @@
+"""What the holder of a run's lease wants to commit: one item per run, and the rows that go with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+
+class StepRow(NamedTuple):
+    """A memoized step. `output` and `error` are JSON text."""
+
+    run: UUID
+    tenant: int
+    sid: str
+    seq: int
+    name: str
+    kind: str
+    status: str
+    output: str | None
+    error: str | None
+    input: str | None
+    att: int
+    ms: int
+
+
+class AttemptRow(NamedTuple):
+    """A failed attempt; `sid` None = of the function. `n` counts within the run, `k` within the step."""
+
+    run: UUID
+    tenant: int
+    n: int
+    sid: str | None
+    k: int
+    error: str
+    note: str | None
+    ms: int
+
+
+class EndRow(NamedTuple):
+    """The end of a run."""
+
+    run: UUID
+    status: str
+    output: str | None
+    error: str | None
+
+
+class MarkRow(NamedTuple):
+    """An effect that must follow the commit."""
+
+    run: UUID
+    tenant: int
+    kind: str
+    body: str
+
+
+class WaitRow(NamedTuple):
+    """An open wait, which is also the timer."""
+
+    run: UUID
+    tenant: int
+    id: UUID
+    kind: str
+    seq: int
+    sid: str | None
+    name: str | None
+    fields: str | None
+    event: str | None
+    name_h: int | None
+    path: str | None
+    path_h: int | None
+    val_h: int | None
+    cond: str | None
+    child: UUID | None
+    delay_ms: int | None
+    at_ms: int | None
+    arming: bool
+    since_ms: int | None
+
+
+class StartRow(NamedTuple):
+    """A run to start."""
+
+    id: UUID
+    tenant: int
+    wf: int
+    project: int
+    source: str
+    event: UUID
+    event_name: str
+    event_ts: int | None
+    event_data: str | None
+    idem: str | None
+    test: bool
+    parent: UUID | None
+    replay_of: UUID | None
+    tags: str
+    version: str
+    trace: str | None
+    max_att: int
+    timeout_ms: int
+    delay_ms: int | None
+    at_ms: int | None
+    prio: int
+    ga: int | None
+    gb: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitItem:
+    """All that one commit changes of one run. `epoch` and `rev` are the fence, `mail` what the holder has seen.
+
+    `keep`: the lease goes on. Otherwise `st` is the letter of the status the run rests in. `steps`, `size` and `uses` are deltas.
+    """
+
+    run: UUID
+    tenant: int
+    epoch: int
+    rev: int
+    mail: int
+    keep: bool
+    st: str
+    steps: int = 0
+    size: int = 0
+    fn_att: int = 0
+    nd: int = 0
+    uses: int = 0
+    step_rows: tuple[StepRow, ...] = ()
+    attempt_rows: tuple[AttemptRow, ...] = ()
+    wait_rows: tuple[WaitRow, ...] = ()
+    start_rows: tuple[StartRow, ...] = ()
+    mark_rows: tuple[MarkRow, ...] = ()
+    end_row: EndRow | None = None
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes travel with it."""
+        texts = (text for row in self.step_rows for text in (row.output, row.error, row.input) if text)
+        weight = 300 + sum(map(len, texts))
+        weight += sum(len(row.event_data or "") for row in self.start_rows)
+        weight += sum(len(row.body) for row in self.mark_rows)
+        if self.end_row is not None:
+            weight += len(self.end_row.output or "") + len(self.end_row.error or "")
+        return weight
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The commit happened. `mail` and `st` are the run's after it; `gate` the concurrency gate it belongs to, if any."""
+
+    mail: int
+    st: str
+    gate: int | None
+
+
+class Fenced(Exception):
+    """The run is not held by this lease any more: nothing was written; drop what is in memory."""
+
+
+class StorageRefused(Exception):
+    """The database refuses this very item (a value it cannot hold): nothing of it was written."""

@@ -1,0 +1,133 @@
+"""The way to Postgres: pool, transactions, the settings it must have, and its errors in the words of the domain."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+
+import asyncpg
+
+from services.core.domain.errors import Unavailable
+
+_SESSION = {
+    "jit": "off",
+    "plan_cache_mode": "force_generic_plan",
+    "lock_timeout": "2s",
+    "idle_in_transaction_session_timeout": "5s",
+    "statement_timeout": "30s",
+}
+
+# Faults that say nothing about the statement itself: the same call may succeed on another connection, or later.
+PASSING = (
+    OSError,
+    TimeoutError,
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.TransactionRollbackError,
+    asyncpg.InvalidTransactionStateError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.QueryCanceledError,
+)
+
+
+class UnfitDatabase(Exception):
+    """The server's settings do not keep what the engine promises, or the connection goes through a transaction pooler."""
+
+
+async def connect(dsn: str, name: str) -> asyncpg.Connection:
+    """One connection of its own, with the engine's session settings. Raises Unavailable."""
+    with translated():
+        return await asyncpg.connect(
+            dsn, server_settings={**_SESSION, "application_name": name}, timeout=5, command_timeout=30
+        )
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn passing driver errors into Unavailable; other driver errors are bugs and stay what they are."""
+    try:
+        yield
+    except PASSING as error:
+        raise Unavailable("the database is away or overloaded") from error
+
+
+class Database:
+    """A pool of engine connections to one Postgres."""
+
+    def __init__(self, dsn: str, *, name: str, size: int = 4) -> None:
+        self._dsn = dsn
+        self._name = name
+        self._size = size
+        self._pool: asyncpg.Pool | None = None
+
+    @property
+    def dsn(self) -> str:
+        """Where it is; holds the password."""
+        return self._dsn
+
+    async def open(self) -> None:
+        """Connect and check the server. Raises Unavailable, UnfitDatabase."""
+        with translated():
+            self._pool = await asyncpg.create_pool(
+                self._dsn,
+                min_size=1,
+                max_size=self._size,
+                server_settings={**_SESSION, "application_name": self._name},
+                timeout=5,
+                command_timeout=30,
+                max_inactive_connection_lifetime=3600,
+            )
+        async with self.connection() as connection:
+            await check_fitness(connection)
+
+    async def close(self) -> None:
+        """Close all connections; waits shortly for those in use."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            try:
+                async with asyncio.timeout(3):
+                    await pool.close()
+            except TimeoutError:
+                pool.terminate()
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[asyncpg.Connection]:
+        """A connection in autocommit: one statement, one transaction."""
+        if self._pool is None:
+            raise Unavailable("the database is not open")
+        with translated():
+            async with self._pool.acquire(timeout=5) as connection:
+                yield connection
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[asyncpg.Connection]:
+        """A connection inside one READ COMMITTED transaction; each statement sees what is committed when it begins."""
+        async with self.connection() as connection, connection.transaction():
+            yield connection
+
+    async def ping(self) -> None:
+        """Raises Unavailable when the server does not answer."""
+        async with self.connection() as connection:
+            await connection.fetchval("select 1")
+
+
+async def check_fitness(connection: asyncpg.Connection) -> None:
+    """Refuse a server that may forget what it acknowledged, and a pooler that loses the session. Raises UnfitDatabase."""
+    for setting in ("fsync", "full_page_writes", "synchronous_commit"):
+        value = await connection.fetchval("select current_setting($1)", setting)
+        if value == "off":
+            raise UnfitDatabase(
+                f"Postgres runs with {setting} = off: a crash would lose what the engine acknowledged. Set {setting} = on."
+            )
+    first = await connection.fetchval("select pg_backend_pid()")
+    await connection.execute("select set_config('rt.session_probe', 'kept', false)")
+    second = await connection.fetchrow("select pg_backend_pid() as pid, current_setting('rt.session_probe', true) as probe")
+    if second is None or second["pid"] != first or second["probe"] != "kept":
+        raise UnfitDatabase(
+            "this address loses the session between statements (a pooler in transaction mode): "
+            "the engine needs session mode or a direct connection"
+        )

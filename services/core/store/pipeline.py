@@ -1,0 +1,162 @@
+"""The commit pipeline: what waits, from all runs of this process, becomes one set-based transaction.
+
+Natural group commit: a batch is what piled up while the last one was committed; there is no timer, so a lone step waits for
+nothing. One item a run is in a batch (rulings C7). A batch that the database refuses is halved until the culprit stands alone
+(C23); a batch whose answer was lost is looked up, never blindly sent again (C4).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+from uuid import UUID
+
+import asyncpg
+
+from services.core.domain.errors import Unavailable
+from services.core.store.batch import arguments, statement
+from services.core.store.commit_item import Committed, CommitItem, Fenced, StorageRefused
+from services.core.store.database import PASSING, connect
+from services.core.store.queries import queries
+
+log = logging.getLogger(__name__)
+
+_REFUSED = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.ProgramLimitExceededError)
+
+
+class Pipeline:
+    """Commits items of one owner over one connection of its own."""
+
+    def __init__(self, dsn: str, *, owner: int, max_items: int = 256, max_bytes: int = 4 * 1024 * 1024) -> None:
+        self._dsn = dsn
+        self._owner = owner
+        self._max_items = max_items
+        self._max_bytes = max_bytes
+        self._queue: deque[tuple[CommitItem, asyncio.Future[Committed]]] = deque()
+        self._wake = asyncio.Event()
+        self._connection: asyncpg.Connection | None = None
+
+    @property
+    def backlog(self) -> int:
+        """Items that wait for their batch."""
+        return len(self._queue)
+
+    async def commit(self, item: CommitItem) -> Committed:
+        """Commit `item`. Returns after the commit. Raises Fenced (nothing written, not ours) or StorageRefused."""
+        future: asyncio.Future[Committed] = asyncio.get_running_loop().create_future()
+        self._queue.append((item, future))
+        self._wake.set()
+        return await future
+
+    async def run(self) -> None:
+        """Serve commits until cancelled. A lost connection is made again, for as long as it takes."""
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._queue:
+                    batch = self._take()
+                    if not batch:
+                        break
+                    await self._settle(batch)
+        finally:
+            if self._connection is not None:
+                self._connection.terminate()
+            for _, future in self._queue:
+                future.cancel()
+
+    def _take(self) -> list[tuple[CommitItem, asyncio.Future[Committed]]]:
+        batch: list[tuple[CommitItem, asyncio.Future[Committed]]] = []
+        later: list[tuple[CommitItem, asyncio.Future[Committed]]] = []
+        runs: set[UUID] = set()
+        size = 0
+        while self._queue and len(batch) < self._max_items and (not batch or size < self._max_bytes):
+            item, future = self._queue.popleft()
+            if future.cancelled():
+                continue
+            if item.run in runs:
+                later.append((item, future))
+                continue
+            runs.add(item.run)
+            size += item.weight
+            batch.append((item, future))
+        self._queue.extendleft(reversed(later))
+        return batch
+
+    async def _settle(self, batch: list[tuple[CommitItem, asyncio.Future[Committed]]]) -> None:
+        """Bring every item of the batch to its end, or back into the queue."""
+        try:
+            results = await self._execute([item for item, _ in batch])
+        except _REFUSED as error:
+            await self._halve(batch, error)
+            return
+        for item, future in batch:
+            self._answer(item, future, results.get(item.run))
+
+    def _answer(self, item: CommitItem, future: asyncio.Future[Committed], row: asyncpg.Record | None) -> None:
+        if future.done():
+            return
+        match row["result"] if row is not None else "g":
+            case "d":
+                assert row is not None
+                future.set_result(Committed(row["mail"] or 0, row["st"] or "", row["ga"]))
+            case "b" | "n":  # busy: another transaction holds the row; not committed: the connection broke before it
+                asyncio.get_running_loop().call_later(0.01, self._again, item, future)
+            case _:
+                future.set_exception(Fenced())
+
+    def _again(self, item: CommitItem, future: asyncio.Future[Committed]) -> None:
+        self._queue.append((item, future))
+        self._wake.set()
+
+    async def _halve(self, batch: list[tuple[CommitItem, asyncio.Future[Committed]]], error: Exception) -> None:
+        if len(batch) == 1:
+            log.error("the database refuses a commit", extra={"run": str(batch[0][0].run)}, exc_info=error)
+            if not batch[0][1].done():
+                batch[0][1].set_exception(StorageRefused(type(error).__name__))
+            return
+        middle = len(batch) // 2
+        await self._settle(batch[:middle])
+        await self._settle(batch[middle:])
+
+    async def _execute(self, items: Sequence[CommitItem]) -> dict[UUID, asyncpg.Record]:
+        """One transaction; after a broken one, what became of it."""
+        in_doubt = False
+        pause = 0.05
+        while True:
+            try:
+                connection = await self._connect()
+                if in_doubt:
+                    rows = await connection.fetch(queries("pipeline")["committed"], self._owner, *_fences(items))
+                else:
+                    rows = await connection.fetch(statement(items), *arguments(self._owner, items))
+                return {row["run"]: row for row in rows}
+            except _REFUSED:
+                raise
+            except (*PASSING, Unavailable) as error:
+                log.warning("commit of %d items interrupted: %s", len(items), type(error).__name__)
+                in_doubt = True
+                self._drop()
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 1.0)
+
+    async def _connect(self) -> asyncpg.Connection:
+        if self._connection is None or self._connection.is_closed():
+            self._connection = await connect(self._dsn, "runr-executor-pipeline")
+        return self._connection
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
+
+
+def _fences(items: Sequence[CommitItem]) -> tuple[list[UUID], list[int], list[int], list[int]]:
+    return (
+        [item.run for item in items],
+        [item.tenant for item in items],
+        [item.epoch for item in items],
+        [item.rev for item in items],
+    )

@@ -1,0 +1,2 @@
+-- name: committed
+select * from rt.committed_v1($1, $2, $3, $4, $5);
