@@ -1,0 +1,216 @@
+"""Payloads of users as JSON text: read strictly, kept byte for byte (engine section 6).
+
+A payload is stored and delivered as the text that arrived, so that big integers, `1.0`, key order, `\\u0000` and lone
+escapes survive. What is decoded beside it is for rules and conditions only. Refused are duplicate keys at any level, a
+byte order mark, NaN and Infinity, numbers that no double holds (1e400), invalid UTF-8 and nesting over 128 levels.
+
+Reading costs one pass of the C scanner of `json`; only a text that is refused is walked again, to say where and why.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn, TypeVar
+
+from services.core.domain.json_fault import MAX_DEPTH, JsonSyntaxError, deeper_than, explain
+
+JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
+"""A decoded value. Strings may hold NUL and lone surrogates: see `text_rule` before one becomes a column."""
+
+T = TypeVar("T")
+
+
+class Raw(NamedTuple):
+    """One value of a text: decoded, and as it was written."""
+
+    value: JsonValue
+    text: str
+
+
+def parse(payload: bytes | str, *, root: str = "", max_depth: int = MAX_DEPTH) -> JsonValue:
+    """The value of a text that holds exactly one. Raises JsonError with position and path, which begins with `root`."""
+    return Reader.of(payload, root=root, max_depth=max_depth).read(lambda reader: reader.raw().value)
+
+
+def read_object(payload: bytes | str, *, root: str = "", max_depth: int = MAX_DEPTH) -> dict[str, Raw]:
+    """The members of a text that must hold one object, each with its own text. Raises JsonError."""
+    return Reader.of(payload, root=root, max_depth=max_depth).read(
+        lambda reader: reader.members(lambda _: reader.raw())
+    )
+
+
+def read_list(payload: bytes | str, *, root: str = "", max_depth: int = MAX_DEPTH) -> list[Raw]:
+    """The elements of a text that must hold one list, each with its own text. Raises JsonError."""
+    return Reader.of(payload, root=root, max_depth=max_depth).read(lambda reader: reader.elements(reader.raw))
+
+
+def dump(value: JsonValue) -> str:
+    """Compact JSON text of a value, as UTF-8 text where UTF-8 can say it; lone surrogates and NUL stay escapes."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return _surrogate.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def compact_size(text: str) -> int:
+    """Bytes of UTF-8 of a valid JSON text without blanks and without needless escapes.
+
+    Numbers count as written; an escaped character counts as the character, unless JSON demands the escape. It is never
+    more than the bytes of the text itself, so a caller whose text is within a limit need not ask.
+    """
+    saved = sum(_saved_by(match[0]) for match in _string_or_blanks(text))
+    return len(text.encode()) - saved
+
+
+class Reader:
+    """Walks the protocol's own objects by hand and reads each value inside them with the C scanner.
+
+    A text of known shape is so decoded once, and every value keeps its text: `Reader.of(text).read(walk)`.
+    """
+
+    __slots__ = ("at", "max_depth", "root", "text")
+
+    def __init__(self, text: str, root: str, max_depth: int) -> None:
+        self.text = text
+        self.root = root
+        self.max_depth = max_depth
+        self.at = 0
+
+    @classmethod
+    def of(cls, payload: bytes | str, *, root: str = "", max_depth: int = MAX_DEPTH) -> Reader:
+        """A reader at the start of a payload. Raises JsonSyntaxError for a byte order mark and for invalid UTF-8."""
+        return cls(payload_text(payload, root=root), root, max_depth)
+
+    def read(self, walk: Callable[[Reader], T]) -> T:
+        """What `walk` returns for the whole text. Raises JsonError, with position and path of the fault."""
+        if deeper_than(self.text, self.max_depth):
+            raise explain(self.text, None, max_depth=self.max_depth, root=self.root)
+        try:
+            self._skip()
+            found = walk(self)
+            if self.at != len(self.text):
+                raise json.JSONDecodeError("expected the end of the text", self.text, self.at)
+        except (ValueError, StopIteration) as error:
+            raise explain(self.text, error, max_depth=self.max_depth, root=self.root) from None
+        return found
+
+    def opens(self, bracket: str) -> bool:
+        """Whether the value here begins with this bracket."""
+        return self.text.startswith(bracket, self.at)
+
+    def raw(self) -> Raw:
+        """The value here, and go behind it."""
+        start = self.at
+        value, end = _scan_once(self.text, start)
+        self.at = end
+        self._skip()
+        return Raw(value, self.text[start:end])
+
+    def members(self, read: Callable[[str], T]) -> dict[str, T]:
+        """The object here; `read` is called with each key and must consume its value."""
+        found: dict[str, T] = {}
+        self._expect("{", "an object")
+        if self._took("}"):
+            return found
+        while True:
+            if not self.opens('"'):
+                self._fail("expected a key in double quotes")
+            key, self.at = _scan_once(self.text, self.at)
+            self._skip()
+            self._expect(":", "':'")
+            if key in found:
+                raise _Refused
+            found[key] = read(key)
+            if self._took("}"):
+                return found
+            self._expect(",", "',' or '}'")
+
+    def elements(self, read: Callable[[], T]) -> list[T]:
+        """The list here; `read` is called for each element and must consume it."""
+        found: list[T] = []
+        self._expect("[", "a list")
+        if self._took("]"):
+            return found
+        while True:
+            found.append(read())
+            if self._took("]"):
+                return found
+            self._expect(",", "',' or ']'")
+
+    def _took(self, mark: str) -> bool:
+        if not self.opens(mark):
+            return False
+        self.at += 1
+        self._skip()
+        return True
+
+    def _expect(self, mark: str, words: str) -> None:
+        if not self._took(mark):
+            self._fail(f"expected {words}")
+
+    def _fail(self, message: str) -> NoReturn:
+        raise json.JSONDecodeError(message, self.text, self.at)
+
+    def _skip(self) -> None:
+        if not self.text[self.at : self.at + 1].isspace():
+            return
+        match = _blanks(self.text, self.at)
+        assert match is not None, "the pattern matches the empty text"
+        self.at = match.end()
+
+
+def payload_text(payload: bytes | str, *, root: str = "") -> str:
+    """The text of a payload. Raises JsonSyntaxError for a byte order mark and for what is not UTF-8."""
+    try:
+        text = payload.decode() if isinstance(payload, bytes) else payload
+        if not isinstance(payload, bytes) and not text.isascii():
+            text.encode()
+    except UnicodeDecodeError as error:
+        raise JsonSyntaxError("is not UTF-8", error.start, root) from None
+    except UnicodeEncodeError as error:
+        raise JsonSyntaxError("holds a lone surrogate that is not escaped", error.start, root) from None
+    if text.startswith("\ufeff"):
+        raise JsonSyntaxError("begins with a byte order mark", 0, root)
+    return text
+
+
+class _Refused(ValueError):
+    """The text is refused for a reason that a second walk finds again, with its place."""
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise _Refused
+    return value
+
+
+def _finite(literal: str) -> float:
+    number = float(literal)
+    if math.isinf(number):
+        raise _Refused
+    return number
+
+
+def _no_constant(_name: str) -> NoReturn:
+    raise _Refused
+
+
+def _saved_by(token: str) -> int:
+    """Bytes that a string or a run of blanks loses in the compact form."""
+    if token[0] != '"':
+        return len(token)
+    if "\\" not in token:
+        return 0
+    shortest = json.dumps(json.loads(token), ensure_ascii=False)
+    escaped = sum(3 for _ in _surrogate.finditer(shortest))  # as `\udXXX`, six bytes, where surrogatepass counts three
+    return len(token.encode()) - len(shortest.encode(errors="surrogatepass")) - escaped
+
+
+_blanks = re.compile(r"[ \t\n\r]*").match
+_string_or_blanks = re.compile(r'"(?:[^"\\]++|\\.)*+"|[ \t\n\r]+').finditer
+_surrogate = re.compile("[\ud800-\udfff]")
+_scan_once: Any = json.JSONDecoder(  # type: ignore[attr-defined]
+    object_pairs_hook=_unique, parse_float=_finite, parse_constant=_no_constant
+).scan_once
