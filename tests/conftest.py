@@ -1,0 +1,24 @@
+"""Fixtures that every kind of test may use. A server starts only when a test asks for it."""
+
+from tests.support.nats import _prefixes, nats_prefix, nats_stack, nats_url
+from tests.support.postgres import (
+    _names,
+    _template,
+    empty_postgres_url,
+    postgres_server_url,
+    postgres_stack,
+    postgres_url,
+)
+
+__all__ = [
+    "_names",
+    "_prefixes",
+    "_template",
+    "empty_postgres_url",
+    "nats_prefix",
+    "nats_stack",
+    "nats_url",
+    "postgres_server_url",
+    "postgres_stack",
+    "postgres_url",
+]
