@@ -1,0 +1,64 @@
+"""What a servicer knows of the call it answers: who calls, and the trace it belongs to."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Protocol
+
+WORKFLOWS_VIEW = "workflows.view"
+WORKFLOWS_MANAGE = "workflows.manage"
+WORKFLOWS_RUN = "workflows.run"
+EVENTS_SEND = "events.send"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A known caller, bound to one tenant. `abilities` are of engine section 4."""
+
+    tenant: int
+    token_id: str
+    abilities: frozenset[str]
+
+
+class Authenticator(Protocol):
+    """Turns a token into a caller. The store-backed one belongs to the service that has a store."""
+
+    async def authenticate(self, token: str, tenant_hint: str | None) -> Caller:
+        """The caller behind `token`, in the tenant that `tenant_hint` names (None: the token's own).
+
+        Raises Unauthenticated for a token that is not known or has expired, PermissionDenied for a tenant that the
+        caller is not a member of, Unavailable when it cannot tell.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The call that is being answered. `caller` is None for a public method; `traceparent` is of the server's span."""
+
+    method: str
+    caller: Caller | None
+    traceparent: str
+    trace_id: str
+
+
+_current: ContextVar[Call] = ContextVar("runr_rpc_call")
+
+
+def enter_call(call: Call) -> None:
+    """Makes `call` the current one of this task; only the server's interceptor does this."""
+    _current.set(call)
+
+
+def current_call() -> Call:
+    """The call that this task answers. Raises LookupError outside of one."""
+    return _current.get()
+
+
+def caller() -> Caller:
+    """Who calls. Raises LookupError outside a call, and in a method that needs no token."""
+    found = current_call().caller
+    if found is None:
+        raise LookupError(f"{current_call().method} has no caller")
+    return found

@@ -1,0 +1,80 @@
+"""Domain ↔ proto: times, durations, and the words of enums (`status: timed_out` is RUN_STATE_TIMED_OUT)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+from runr.workflows.v1 import resources_pb2
+
+from services.core.domain.errors import InvalidInput
+
+_MAX_UNIX_MS = 253_402_300_799_999
+_UNSPECIFIED = 0
+
+
+def timestamp(unix_ms: int | None) -> Timestamp | None:
+    """A Timestamp of unix milliseconds; None stays None, which leaves the field unset."""
+    if unix_ms is None:
+        return None
+    clamped = max(0, min(unix_ms, _MAX_UNIX_MS))
+    return Timestamp(seconds=clamped // 1_000, nanos=clamped % 1_000 * 1_000_000)
+
+
+def unix_ms(message: Any, field: str) -> int | None:
+    """The unix milliseconds of a Timestamp field, None where it is unset. Raises InvalidInput where it is no time."""
+    if not message.HasField(field):
+        return None
+    value: Timestamp = getattr(message, field)
+    if not 0 <= value.nanos < 1_000_000_000:
+        raise InvalidInput.of(field, f"nanos must be from 0 to 999999999, got {value.nanos}")
+    return int(value.seconds * 1_000 + value.nanos // 1_000_000)
+
+
+def duration(milliseconds: int | None) -> Duration | None:
+    """A Duration of milliseconds; None stays None."""
+    if milliseconds is None:
+        return None
+    return Duration(seconds=milliseconds // 1_000, nanos=milliseconds % 1_000 * 1_000_000)
+
+
+def duration_ms(message: Any, field: str) -> int | None:
+    """The milliseconds of a Duration field, None where it is unset. Raises InvalidInput for a negative one."""
+    if not message.HasField(field):
+        return None
+    value: Duration = getattr(message, field)
+    if value.seconds < 0 or not 0 <= value.nanos < 1_000_000_000:
+        raise InvalidInput.of(field, f"must not be negative, got {value.seconds} s and {value.nanos} ns")
+    return int(value.seconds * 1_000 + value.nanos // 1_000_000)
+
+
+def word(enum: Any, number: int) -> str:
+    """The word of an enum's value: `word(RunState, RUN_STATE_TIMED_OUT)` is "timed_out". "" for an unknown number."""
+    value = enum.DESCRIPTOR.values_by_number.get(number)
+    if value is None or number == _UNSPECIFIED:
+        return ""
+    return str(value.name).removeprefix(_prefix(enum)).lower()
+
+
+def number(enum: Any, text: str) -> int:
+    """The number of a word. Raises ValueError naming the words that are allowed."""
+    value = enum.DESCRIPTOR.values_by_name.get(_prefix(enum) + text.upper())
+    if value is None or value.number == _UNSPECIFIED or text != text.lower():
+        raise ValueError(f"must be one of {', '.join(words(enum))}")
+    return int(value.number)
+
+
+def words(enum: Any) -> tuple[str, ...]:
+    """All words of an enum, in the order of their numbers."""
+    return tuple(word(enum, value.number) for value in enum.DESCRIPTOR.values if value.number != _UNSPECIFIED)
+
+
+def failure(name: str, message: str, stack: str | None = None) -> resources_pb2.Failure:
+    """An error of user code or of the engine in its place."""
+    return resources_pb2.Failure(name=name, message=message, stack=stack)
+
+
+def _prefix(enum: Any) -> str:
+    # Every enum's zero value is <PREFIX>_UNSPECIFIED; the style test holds it so.
+    return str(enum.DESCRIPTOR.values_by_number[_UNSPECIFIED].name).removesuffix("UNSPECIFIED")

@@ -1,0 +1,147 @@
+"""Around every call of a server: its trace, its caller, and its errors in the shape of the one table.
+
+Outside in: errors (so that whatever fails below is masked or mapped), trace, authentication and permission, servicer.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+import grpc
+from opentelemetry.trace import SpanKind
+
+from services.core.domain.errors import DomainError, Unsupported
+from services.core.rpc.authorize import authorize, permission_of
+from services.core.rpc.call_context import Authenticator, Call, enter_call
+from services.core.rpc.status import DEFAULT_DETAILS_BYTES, MAX_DETAILS_BYTES, internal_error, row_of, to_grpc
+from services.core.runtime.telemetry import Telemetry
+from services.core.runtime.traceparent import extract
+
+log = logging.getLogger(__name__)
+
+DETAILS_LIMIT = "x-error-details-limit"
+
+
+class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Wraps the handler of every method."""
+
+    def __init__(self, authenticator: Authenticator, telemetry: Telemetry) -> None:
+        self._authenticator = authenticator
+        self._telemetry = telemetry
+
+    async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any) -> Any:
+        """The handler of the method, wrapped; gRPC answers by itself for a method that is not registered."""
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        around = _Around(handler_call_details, self._authenticator, self._telemetry)
+        if handler.response_streaming:
+            inner = handler.unary_stream or handler.stream_stream
+            make = (
+                grpc.stream_stream_rpc_method_handler
+                if handler.request_streaming
+                else grpc.unary_stream_rpc_method_handler
+            )
+            behavior: Any = around.streaming(inner)
+        else:
+            inner = handler.unary_unary or handler.stream_unary
+            make = (
+                grpc.stream_unary_rpc_method_handler
+                if handler.request_streaming
+                else grpc.unary_unary_rpc_method_handler
+            )
+            behavior = around.single(inner)
+        return make(behavior, handler.request_deserializer, handler.response_serializer)
+
+
+class _Around:
+    """One call, from its arrival to its status."""
+
+    def __init__(self, details: Any, authenticator: Authenticator, telemetry: Telemetry) -> None:
+        self._method: str = details.method
+        self._metadata: Mapping[str, str | bytes] = dict(details.invocation_metadata or ())
+        self._authenticator = authenticator
+        self._telemetry = telemetry
+        parent = self._metadata.get("traceparent")
+        self._parent = parent if isinstance(parent, str) and extract(parent) else None
+        self._traceparent = telemetry.reserve(self._parent)
+        identity = extract(self._traceparent)
+        self._trace_id = f"{identity.trace_id:032x}" if identity else secrets.token_hex(16)
+        self._start_ns = time.time_ns()
+
+    def single(self, inner: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Awaitable[Any]]:
+        async def behavior(request: Any, context: Any) -> Any:
+            error: BaseException | None = None
+            try:
+                await self._enter()
+                result = inner(request, context)
+                return await result if hasattr(result, "__await__") else result
+            except BaseException as caught:
+                error = caught
+                raise
+            finally:
+                await self._leave(error, context)
+
+        return behavior
+
+    def streaming(self, inner: Callable[[Any, Any], Any]) -> Callable[[Any, Any], AsyncIterator[Any]]:
+        async def behavior(request: Any, context: Any) -> AsyncIterator[Any]:
+            error: BaseException | None = None
+            try:
+                await self._enter()
+                result = inner(request, context)
+                if hasattr(result, "__aiter__"):
+                    async for message in result:
+                        yield message
+                elif hasattr(result, "__await__"):
+                    await result
+            except BaseException as caught:
+                error = caught
+                raise
+            finally:
+                await self._leave(error, context)
+
+        return behavior
+
+    async def _enter(self) -> None:
+        permission = permission_of(self._method)
+        caller = await authorize(permission, self._metadata, self._authenticator)
+        enter_call(Call(self._method, caller, self._traceparent, self._trace_id))
+
+    async def _leave(self, error: BaseException | None, context: Any) -> None:
+        """Records the span and ends the call with the status of the error, if there is one that is ours to map."""
+        shown = (
+            self._shown(error) if isinstance(error, Exception) and not isinstance(error, grpc.aio.AbortError) else None
+        )
+        name = self._method.removeprefix("/")
+        failed = shown is not None and row_of(shown).http >= 500
+        self._telemetry.record(
+            name,
+            start_ns=self._start_ns,
+            end_ns=time.time_ns(),
+            parent=self._parent,
+            identity=self._traceparent,
+            kind=SpanKind.SERVER,
+            attributes={"rpc.system": "grpc", "rpc.method": name},
+            error=str(shown) if failed else None,
+        )
+        if shown is not None:
+            await context.abort_with_status(to_grpc(shown, max_bytes=self._details_bytes()))
+
+    def _shown(self, error: Exception) -> DomainError:
+        if isinstance(error, DomainError) and type(error) is not DomainError:
+            return error
+        if isinstance(error, NotImplementedError):
+            return Unsupported(f"{self._method.rpartition('/')[2]} is not in this version")
+        log.error("call failed", exc_info=error, extra={"method": self._method, "trace_id": self._trace_id})
+        return internal_error(self._trace_id)
+
+    def _details_bytes(self) -> int:
+        wanted = self._metadata.get(DETAILS_LIMIT)
+        if not isinstance(wanted, str) or not wanted.isascii() or not wanted.isdigit() or len(wanted) > 9:
+            return DEFAULT_DETAILS_BYTES
+        return max(DEFAULT_DETAILS_BYTES, min(int(wanted), MAX_DETAILS_BYTES))
