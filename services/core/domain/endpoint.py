@@ -19,7 +19,7 @@ _MAX_HOST = 253
 
 Network = IPv4Network | IPv6Network
 
-# IANA special-purpose ranges, multicast and reserved space. Some are reachable (192.0.0.9, AS112): no function is there.
+# IANA special-purpose ranges, multicast and reserved space. Some can be reached (AS112): no function is there.
 _BLOCKED_V4 = [
     (IPv4Network(network), why)
     for network, why in (
@@ -133,7 +133,7 @@ def _check_url(url: object, policy: EndpointPolicy) -> ParsedEndpoint:
         raise ValueError(f"must be at most {MAX_URL} characters, it has {len(url)}")
     for character in url:
         if not "!" <= character <= "~" or character == "\\":
-            raise ValueError(f"must not hold {ascii(character)}: write it percent-encoded, a host in its ASCII form")
+            raise ValueError(f"must not hold {character!a}: write it percent-encoded, a host in its ASCII form")
     match = _URL.fullmatch(url)
     if match is None or match["scheme"].lower() not in _DEFAULT_PORT:
         raise ValueError("must begin with http:// or https://")

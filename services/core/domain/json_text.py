@@ -32,19 +32,20 @@ class Raw(NamedTuple):
 
 def parse(payload: bytes | str, *, root: str = "", max_depth: int = MAX_DEPTH) -> JsonValue:
     """The value of a text that holds exactly one. Raises JsonError with position and path, which begins with `root`."""
-    return Reader.of(payload, root=root, max_depth=max_depth).read(lambda reader: reader.raw().value)
+    reader = Reader.of(payload, root=root, max_depth=max_depth)
+    return reader.read(reader.raw).value
 
 
 def read_object(payload: bytes | str, *, root: str = "", max_depth: int = MAX_DEPTH) -> dict[str, Raw]:
     """The members of a text that must hold one object, each with its own text. Raises JsonError."""
-    return Reader.of(payload, root=root, max_depth=max_depth).read(
-        lambda reader: reader.members(lambda _: reader.raw())
-    )
+    reader = Reader.of(payload, root=root, max_depth=max_depth)
+    return reader.read(reader.raw_members)
 
 
 def read_list(payload: bytes | str, *, root: str = "", max_depth: int = MAX_DEPTH) -> list[Raw]:
     """The elements of a text that must hold one list, each with its own text. Raises JsonError."""
-    return Reader.of(payload, root=root, max_depth=max_depth).read(lambda reader: reader.elements(reader.raw))
+    reader = Reader.of(payload, root=root, max_depth=max_depth)
+    return reader.read(reader.raw_elements)
 
 
 def dump(value: JsonValue) -> str:
@@ -66,7 +67,7 @@ def compact_size(text: str) -> int:
 class Reader:
     """Walks the protocol's own objects by hand and reads each value inside them with the C scanner.
 
-    A text of known shape is so decoded once, and every value keeps its text: `Reader.of(text).read(walk)`.
+    A text of known shape is so decoded once, and every value keeps its text: `reader.read(walk)`.
     """
 
     __slots__ = ("at", "max_depth", "root", "text")
@@ -82,13 +83,13 @@ class Reader:
         """A reader at the start of a payload. Raises JsonSyntaxError for a byte order mark and for invalid UTF-8."""
         return cls(payload_text(payload, root=root), root, max_depth)
 
-    def read(self, walk: Callable[[Reader], T]) -> T:
+    def read(self, walk: Callable[[], T]) -> T:
         """What `walk` returns for the whole text. Raises JsonError, with position and path of the fault."""
         if deeper_than(self.text, self.max_depth):
             raise explain(self.text, None, max_depth=self.max_depth, root=self.root)
         try:
             self._skip()
-            found = walk(self)
+            found = walk()
             if self.at != len(self.text):
                 raise json.JSONDecodeError("expected the end of the text", self.text, self.at)
         except (ValueError, StopIteration) as error:
@@ -106,6 +107,14 @@ class Reader:
         self.at = end
         self._skip()
         return Raw(value, self.text[start:end])
+
+    def raw_members(self) -> dict[str, Raw]:
+        """The object here, each member with its own text."""
+        return self.members(lambda _: self.raw())
+
+    def raw_elements(self) -> list[Raw]:
+        """The list here, each element with its own text."""
+        return self.elements(self.raw)
 
     def members(self, read: Callable[[str], T]) -> dict[str, T]:
         """The object here; `read` is called with each key and must consume its value."""
