@@ -1,0 +1,44 @@
+"""Durable workflows: ordinary functions whose steps survive crashes, redeploys and sleeps of days."""
+
+from .async_step import AsyncStep
+from .context import Context
+from .errors import (
+    DefinitionError,
+    Duration,
+    InvokeError,
+    NestedStepError,
+    NonRetriableError,
+    RetryAfterError,
+    SerializationError,
+    StepArgumentError,
+    StepError,
+    StepNotAwaitedError,
+    UnknownStepStatusError,
+)
+from .event import Event, OutgoingEvent
+from .interrupt import StepInterrupt
+from .step import Step
+from .version import __version__
+from .workflows import Workflows
+
+__all__ = [
+    "AsyncStep",
+    "Context",
+    "DefinitionError",
+    "Duration",
+    "Event",
+    "InvokeError",
+    "NestedStepError",
+    "NonRetriableError",
+    "OutgoingEvent",
+    "RetryAfterError",
+    "SerializationError",
+    "Step",
+    "StepArgumentError",
+    "StepError",
+    "StepInterrupt",
+    "StepNotAwaitedError",
+    "UnknownStepStatusError",
+    "Workflows",
+    "__version__",
+]

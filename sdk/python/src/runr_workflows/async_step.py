@@ -1,0 +1,136 @@
+"""The `step` argument of an async workflow: the same calls, awaited."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Literal, ParamSpec, Protocol, TypeVar, overload
+
+from .calls import (
+    StepCall,
+    invoke_call,
+    max_attempts_of,
+    run_call,
+    send_call,
+    sleep_call,
+    sleep_until_call,
+    wait_call,
+)
+from .errors import Duration
+from .event import Event, OutgoingEvent
+
+P = ParamSpec("P")
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class StepScope(Protocol):
+    """The invocation that async step calls belong to."""
+
+    def begin(self, call: StepCall) -> str:
+        """The step id of a call that is made now."""
+
+    def perform(self, call: StepCall, step_id: str) -> Coroutine[Any, Any, Any]:
+        """The result of a call that is awaited now."""
+
+
+class PendingStep(Coroutine[Any, Any, T_co]):
+    """A step call that has its id but has not begun.
+
+    A coroutine in all that matters (await it, gather it, make a task of it), except that one which is never awaited,
+    because an earlier step ended the invocation, is no reason for a warning.
+    """
+
+    def __init__(self, scope: StepScope, call: StepCall) -> None:
+        self._scope = scope
+        self._call = call
+        self._step_id = scope.begin(call)
+        self._inner: Coroutine[Any, Any, T_co] | None = None
+
+    def _started(self) -> Coroutine[Any, Any, T_co]:
+        if self._inner is None:
+            self._inner = self._scope.perform(self._call, self._step_id)
+        return self._inner
+
+    def __await__(self) -> Generator[Any, Any, T_co]:
+        return self._started().__await__()
+
+    def send(self, value: Any) -> Any:
+        """Part of the coroutine protocol."""
+        return self._started().send(value)
+
+    def throw(self, typ: Any, val: Any = None, tb: TracebackType | None = None, /) -> Any:
+        """Part of the coroutine protocol."""
+        return self._started().throw(typ if val is None else val)
+
+    def close(self) -> None:
+        """Part of the coroutine protocol."""
+        if self._inner is not None:
+            self._inner.close()
+
+
+class AsyncStepRunner:
+    """Executes functions as steps; what `step.options(…)` returns."""
+
+    def __init__(self, scope: StepScope, max_attempts: int | None = None) -> None:
+        self._scope = scope
+        self._max_attempts = max_attempts
+
+    @overload
+    def run(
+        self, id: str, fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, T]: ...
+
+    @overload
+    def run(self, id: str, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]: ...
+
+    def run(self, id: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+        """As `Step.run`. An async `fn` is awaited on the loop; any other is executed in a thread."""
+        return PendingStep(self._scope, run_call(id, fn, args, kwargs, self._max_attempts))
+
+
+class AsyncStep(AsyncStepRunner):
+    """The steps of an async workflow. Steps that are gathered run one after another, in call order."""
+
+    def options(self, *, retries: int) -> AsyncStepRunner:
+        """As `Step.options`."""
+        return AsyncStepRunner(self._scope, max_attempts_of(retries))
+
+    def sleep(self, id: str, duration: Duration) -> Coroutine[Any, Any, None]:
+        """As `Step.sleep`."""
+        return PendingStep(self._scope, sleep_call(id, duration))
+
+    def sleep_until(self, id: str, when: datetime | str) -> Coroutine[Any, Any, None]:
+        """As `Step.sleep_until`."""
+        return PendingStep(self._scope, sleep_until_call(id, when))
+
+    def wait_for_event(
+        self,
+        id: str,
+        event: str,
+        *,
+        match: str | None = None,
+        if_: str | None = None,
+        timeout: Duration | None = None,
+        lookback: Duration | Literal["run"] | None = None,
+    ) -> Coroutine[Any, Any, Event | None]:
+        """As `Step.wait_for_event`."""
+        return PendingStep(self._scope, wait_call(id, event, match, if_, timeout, lookback))
+
+    def invoke(
+        self,
+        id: str,
+        workflow: str | Callable[..., Any],
+        *,
+        data: Mapping[str, Any] | None = None,
+        timeout: Duration | None = None,
+    ) -> Coroutine[Any, Any, Any]:
+        """As `Step.invoke`."""
+        return PendingStep(self._scope, invoke_call(id, workflow, data, timeout))
+
+    def send_event(
+        self, id: str, event: OutgoingEvent | Sequence[OutgoingEvent]
+    ) -> Coroutine[Any, Any, dict[str, list[str]]]:
+        """As `Step.send_event`."""
+        return PendingStep(self._scope, send_call(id, event))

@@ -1,0 +1,48 @@
+"""What a workflow function knows about its run: the `ctx` argument."""
+
+from __future__ import annotations
+
+import logging
+from functools import cached_property
+
+from .event import Event
+from .protocol import ExecuteRequest
+from .replay import Replay
+from .replay_log import ReplayLogger
+
+
+class Context:
+    """The run that is executed.
+
+    `attempt` counts from 0: attempts made so far of the step about to run again, or of the function.
+    `source` is one of api, event, cron, queue, invoke, replay; `replay` tells whether this run replays an earlier one;
+    `test` whether a test event started it.
+    """
+
+    def __init__(self, request: ExecuteRequest, replay: Replay) -> None:
+        self.event: Event = request.event
+        self.workflow = request.workflow
+        self.run_id = request.run_id
+        self.attempt = request.attempt
+        self.source = request.source
+        self.started_at = request.started_at
+        self.parent_run_id = request.parent_run_id
+        self.replay = request.replay
+        self.test = request.test
+        self._replay = replay
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether the code running now ran in an earlier invocation: it has memoized steps before it still."""
+        return self._replay.is_replaying
+
+    @cached_property
+    def logger(self) -> logging.Logger:
+        """The logger `runr_workflows.workflow.<name>`, silent during replay; records carry `run_id`."""
+        return ReplayLogger(f"runr_workflows.workflow.{self.workflow}", self._replay, self.run_id)
+
+    def close(self) -> None:
+        """The invocation has ended: log lines held back so far are emitted or dropped."""
+        logger = self.__dict__.get("logger")
+        if isinstance(logger, ReplayLogger):
+            logger.flush()

@@ -1,0 +1,91 @@
+"""What a function answers: from a body and its headers to a status and a body, over any transport."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Generator, Mapping, Sequence
+
+from .async_runner import AsyncRunner
+from .background import Background
+from .definition import Workflow
+from .drive import drive, drive_async
+from .invocation import Invocation
+from .protocol import (
+    SIGNATURE_HEADER,
+    IntrospectRequest,
+    error_answer,
+    introspect_answer,
+    op_answer,
+    open_envelope,
+    parse_request,
+)
+from .refusal import BadRequest, RequestRefused
+
+Answer = tuple[int, bytes]
+"""HTTP status and JSON body."""
+
+_log = logging.getLogger("runr_workflows")
+
+
+class Endpoint:
+    """Answers engine requests for a set of workflows. `keys` and `clock` (unix seconds) are asked on each request."""
+
+    def __init__(
+        self,
+        workflows: Mapping[str, Workflow],
+        *,
+        keys: Callable[[], Sequence[str]],
+        clock: Callable[[], float],
+        background: Background,
+        capture_input: bool,
+    ) -> None:
+        self._workflows = workflows
+        self._keys = keys
+        self._clock = clock
+        self._background = background
+        self._capture_input = capture_input
+        self._async_runner = AsyncRunner(background.executor)
+
+    def handle(self, body: bytes, headers: Mapping[str, str]) -> Answer:
+        """Answers a request in this thread; async workflows run on the background loop."""
+        return drive(self._flow(body, headers), self._run)
+
+    async def handle_async(self, body: bytes, headers: Mapping[str, str]) -> Answer:
+        """Answers a request on the running loop; sync workflows run in a thread."""
+        return await drive_async(self._flow(body, headers), self._run_async)
+
+    def _flow(self, body: bytes, headers: Mapping[str, str]) -> Generator[Invocation, str, Answer]:
+        try:
+            header = _find(headers, SIGNATURE_HEADER)
+            request = parse_request(open_envelope(body, header, self._keys(), self._clock()))
+            if isinstance(request, IntrospectRequest):
+                return 200, introspect_answer([workflow.definition for workflow in self._workflows.values()])
+            workflow = self._workflows.get(request.workflow)
+            if workflow is None:
+                raise BadRequest(f"the workflow {request.workflow!r:.120} is not served here")
+            op = yield Invocation(workflow, request, capture_input=self._capture_input)
+            return 200, op_answer(op)
+        except RequestRefused as refusal:
+            return refusal.status, error_answer(str(refusal))
+        except Exception:
+            _log.exception("the SDK failed to answer a request")
+            return 500, error_answer("the SDK failed; see the log of the function")
+
+    def _run(self, invocation: Invocation) -> str:
+        if invocation.workflow.is_async:
+            return self._background.run(self._async_runner.run(invocation))
+        return invocation.run_sync()
+
+    async def _run_async(self, invocation: Invocation) -> str:
+        if invocation.workflow.is_async:
+            return await self._async_runner.run(invocation)
+        return await asyncio.get_running_loop().run_in_executor(self._background.executor(), invocation.run_sync)
+
+
+def _find(headers: Mapping[str, str], name: str) -> str | None:
+    """The value of a header, whatever the case of its name; transports of this SDK give lower case."""
+    value = headers.get(name)
+    if value is not None:
+        return value
+    return next((text for key, text in headers.items() if key.lower() == name), None)

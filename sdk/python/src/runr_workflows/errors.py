@@ -1,0 +1,105 @@
+"""Errors that workflow code raises and catches.
+
+Exception
+├── NonRetriableError       raise it: fails the step or run at once
+├── RetryAfterError         raise it: sets the delay before the next attempt
+├── StepError               catch it: a step that failed for good
+│   └── InvokeError         … whose child run failed, was cancelled or timed out
+├── NestedStepError         a step call inside the body of another step
+├── StepNotAwaitedError     an async workflow returned with a step call it never awaited
+├── UnknownStepStatusError  the engine sent a step status that this SDK does not know
+└── ValueError
+    ├── DefinitionError     the options of `@wf.workflow` break a rule
+    ├── StepArgumentError   the arguments of a step call break a rule
+    └── SerializationError  a value that JSON cannot hold
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+Duration = str | int | float | timedelta
+"""`"500ms"`, `"30s"`, `"15m"`, `"1h30m"`, `"P1D"`, a number of seconds, or a timedelta (protocol section 5)."""
+
+
+class NonRetriableError(Exception):
+    """Raise it inside or outside a step to fail at once, without the attempts that are left."""
+
+
+class RetryAfterError(Exception):
+    """Raise it inside or outside a step to say when the next attempt is made.
+
+    `retry_after`: a duration, an ISO-8601 time, or a datetime (UTC when it has no timezone). The number of attempts
+    stays the same.
+    """
+
+    def __init__(self, message: str, retry_after: Duration | datetime) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class StepError(Exception):
+    """A step failed for good: its attempts are used up, or its error was not retriable.
+
+    Raised by the step call on every invocation, so it can be caught to compensate. Uncaught, it fails the run with the
+    original error. `name` is the class name of the original error, `stack` its traceback if there is one.
+    """
+
+    def __init__(self, name: str, message: str, *, step_id: str, stack: str | None = None) -> None:
+        super().__init__(message)
+        self.name = name
+        self.message = message
+        self.step_id = step_id
+        self.stack = stack
+
+    def __str__(self) -> str:
+        return f"step {self.step_id!r} failed: {self.name}: {self.message}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _step_error, (type(self), self.name, self.message, self.step_id, self.stack)
+
+
+class InvokeError(StepError):
+    """`step.invoke` failed. `name` is `InvokeError`, `InvokeTimeout`, or what refused the call."""
+
+
+class NestedStepError(Exception):
+    """A step was called inside the body of another step; steps cannot be nested (protocol section 7)."""
+
+    def __init__(self, inner: str, outer: str) -> None:
+        super().__init__(f"step {inner!r} was called inside step {outer!r}: steps cannot be nested")
+
+
+class StepNotAwaitedError(Exception):
+    """An async workflow returned although a step call was never awaited: the step would silently not run."""
+
+    def __init__(self, step_ids: list[str]) -> None:
+        names = ", ".join(repr(step_id) for step_id in step_ids)
+        super().__init__(f"the workflow returned without awaiting its step call {names}")
+
+
+class UnknownStepStatusError(Exception):
+    """A memoized step has a status that is neither completed nor failed: it is neither returned nor run again."""
+
+    def __init__(self, step_id: str, status: object) -> None:
+        super().__init__(f"step {step_id!r} has the unknown status {status!r}; a newer SDK may know it")
+
+
+class DefinitionError(ValueError):
+    """The options of a workflow break a rule. `faults` lists all of them, each as `path: what is allowed`."""
+
+    def __init__(self, workflow: object, faults: list[str]) -> None:
+        super().__init__(f"workflow {workflow!r}: " + "; ".join(faults))
+        self.faults = faults
+
+
+class StepArgumentError(ValueError):
+    """The arguments of a step call break a rule. Raised before anything runs; not retried."""
+
+
+class SerializationError(ValueError):
+    """A value cannot be held by JSON. The message names the place and the type; not retried."""
+
+
+def _step_error(cls: type[StepError], name: str, message: str, step_id: str, stack: str | None) -> StepError:
+    return cls(name, message, step_id=step_id, stack=stack)

@@ -1,0 +1,42 @@
+"""One invocation of a workflow: an execute request on its way to an op."""
+
+from __future__ import annotations
+
+import inspect
+
+from .context import Context
+from .definition import Workflow
+from .errors import NonRetriableError
+from .protocol import ExecuteRequest
+from .replay import Replay
+from .step import Step
+
+
+class Invocation:
+    """A workflow, the state of its replay and its context."""
+
+    def __init__(self, workflow: Workflow, request: ExecuteRequest, *, capture_input: bool) -> None:
+        self.workflow = workflow
+        self.replay = Replay(request.steps, capture_input=capture_input)
+        self.context = Context(request, self.replay)
+
+    def run_sync(self) -> str:
+        """Runs a sync workflow and returns the JSON of the op."""
+        try:
+            value = self.workflow.fn(self.context, Step(self.replay))
+            if inspect.iscoroutine(value):
+                value.close()
+                raise NonRetriableError("the workflow returned a coroutine: define it with `async def`")
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            self.replay.fail(error)
+        else:
+            self.replay.returned(value)
+        return self.op()
+
+    def op(self) -> str:
+        """The JSON of the op, once the workflow function has returned, raised, or is left at a step."""
+        self.context.close()
+        assert self.replay.op is not None
+        return self.replay.op

@@ -1,0 +1,129 @@
+"""Protocol v1 without I/O: envelope, requests, answers (protocol sections 1, 2 and 4)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from .event import Event
+from .refusal import BadRequest, BodyTooLarge, RequestRefused
+from .signature import verify
+from .values import encode
+from .version import __version__
+
+__all__ = ["MAX_BODY_BYTES", "ExecuteRequest", "IntrospectRequest", "RequestRefused", "open_envelope", "parse_request"]
+
+VERSION = "v1"
+MAX_BODY_BYTES = 64 * 1024 * 1024
+SIGNATURE_HEADER = "x-runr-signature"
+SDK = {"name": "runr-workflows", "language": "python", "version": __version__}
+
+
+@dataclass(frozen=True, slots=True)
+class IntrospectRequest:
+    """The engine asks which workflows are served."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecuteRequest:
+    """The engine asks for the next op of a run. Fields of the request that this SDK does not know are ignored."""
+
+    workflow: str
+    run_id: str
+    attempt: int
+    source: str
+    started_at: str | None
+    parent_run_id: str | None
+    replay: bool
+    test: bool
+    event: Event
+    steps: Mapping[str, Mapping[str, Any]]
+
+
+def open_envelope(body: bytes, header: str | None, keys: Sequence[str], now: float) -> str:
+    """The verified request text of a body.
+
+    `header` is the value of X-RunR-Signature or None, `now` unix seconds. Raises RequestRefused, whose `status` is
+    400 (not a v1 envelope), 401 (signature), 413 (too large) or 500 (no key).
+    """
+    if len(body) > MAX_BODY_BYTES:
+        raise BodyTooLarge(f"the body has {len(body)} bytes, the limit is {MAX_BODY_BYTES}")
+    envelope = _json(body)
+    if not isinstance(envelope, dict) or envelope.get("runr_workflow") != VERSION:
+        raise BadRequest(f"the body is not a {VERSION} envelope")
+    request, signature = envelope.get("request"), envelope.get("signature")
+    if not isinstance(request, str):
+        raise BadRequest("the envelope's request is not a string")
+    if signature is not None and not isinstance(signature, str):
+        raise BadRequest("the envelope's signature is not a string")
+    verify(header=header, envelope=signature, keys=keys, request=request, now=now)
+    return request
+
+
+def parse_request(text: str) -> IntrospectRequest | ExecuteRequest:
+    """The request in a verified envelope. Raises BadRequest."""
+    request = _json(text.encode("utf-8", "surrogatepass"))
+    if not isinstance(request, dict):
+        raise BadRequest("the request is not an object")
+    if request.get("protocol", VERSION) != VERSION:
+        raise BadRequest(f"the request has the protocol {request['protocol']!r:.50}, this SDK speaks {VERSION}")
+    kind = request.get("type")
+    if kind == "introspect":
+        return IntrospectRequest()
+    if kind == "execute":
+        return _execute(request)
+    raise BadRequest(f"the request type {kind!r:.50} is not known")
+
+
+def introspect_answer(definitions: Sequence[Mapping[str, Any]]) -> bytes:
+    """The body that answers an introspect request."""
+    return encode({"runr_workflow": VERSION, "sdk": SDK, "workflows": list(definitions)}).encode()
+
+
+def op_answer(op: str) -> bytes:
+    """The body that answers an execute request; `op` is JSON."""
+    return f'{{"runr_workflow":"{VERSION}","ops":[{op}]}}'.encode()
+
+
+def error_answer(message: str) -> bytes:
+    """The body of every answer that is not 200."""
+    return json.dumps({"error": message}).encode()
+
+
+def _execute(request: dict[str, Any]) -> ExecuteRequest:
+    run = _field(request, "run", dict)
+    steps = _field(request, "steps", dict)
+    event = _field(request, "event", dict)
+    if not all(isinstance(step, dict) for step in steps.values()):
+        raise BadRequest("the request's steps are not objects")
+    attempt = run.get("attempt", 0)
+    if not isinstance(attempt, int) or isinstance(attempt, bool):
+        raise BadRequest("run.attempt is not an integer")
+    return ExecuteRequest(
+        workflow=_field(request, "workflow", str),
+        run_id=_field(run, "id", str),
+        attempt=attempt,
+        source=str(run.get("source") or "api"),
+        started_at=run.get("started_at"),
+        parent_run_id=run.get("parent_run_id"),
+        replay=run.get("replay") is True,
+        test=run.get("test") is True,
+        event=cast(Event, event),
+        steps=steps,
+    )
+
+
+def _field(holder: dict[str, Any], name: str, kind: type[Any]) -> Any:
+    value = holder.get(name)
+    if not isinstance(value, kind):
+        raise BadRequest(f"the request's {name} is missing or not {'an object' if kind is dict else 'a string'}")
+    return value
+
+
+def _json(data: bytes) -> object:
+    try:
+        return json.loads(data.decode("utf-8", "surrogatepass"))
+    except (ValueError, RecursionError):
+        raise BadRequest("the body is not JSON in UTF-8") from None

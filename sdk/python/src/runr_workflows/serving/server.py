@@ -1,0 +1,232 @@
+"""`wf.serve()`: an HTTP/1.1 server from the standard library, a thread per connection, with a graceful stop.
+
+Behind a public address it belongs behind a proxy or function platform, as any such server does: an idle connection
+holds a thread for `TIMEOUT_S`.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import socketserver
+import threading
+import time
+from collections.abc import Callable, Mapping
+from types import FrameType, TracebackType
+from typing import Self
+
+from ..protocol import MAX_BODY_BYTES, error_answer
+from .http1 import MAX_HEAD_BYTES, Head, HttpFault, answer, parse_chunk_size, parse_head
+
+Handle = Callable[[bytes, Mapping[str, str]], tuple[int, bytes]]
+
+TIMEOUT_S = 300.0
+"""How long a connection may be idle or a client silent in the middle of a request."""
+
+_LINGER_S = 2.0
+_RECEIVE_BYTES = 256 * 1024
+
+_log = logging.getLogger("runr_workflows")
+
+
+class Server:
+    """A server on a port of its own, 0 for a free one. Use it as a context manager, or `serve` for a whole process."""
+
+    def __init__(self, handle: Handle, host: str, port: int) -> None:
+        self._tcp = _TcpServer(handle, host, port)
+        self.host, self.port = self._tcp.server_address[:2]
+        self._acceptor = threading.Thread(
+            target=self._tcp.serve_forever, kwargs={"poll_interval": 0.05}, name="runr-accept", daemon=True
+        )
+
+    def start(self) -> None:
+        """Accepts connections in a thread."""
+        self._acceptor.start()
+
+    def stop(self, grace: float = 30) -> bool:
+        """Accepts nothing more, closes idle connections, finishes requests in flight.
+
+        Returns whether all of them ended within `grace` seconds.
+        """
+        self._tcp.shutdown()
+        self._acceptor.join()
+        self._tcp.server_close()
+        return self._tcp.drain(grace)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.stop()
+
+
+def serve(handle: Handle, host: str, port: int, grace: float) -> None:
+    """Serves until SIGTERM or SIGINT (in the main thread; elsewhere until the process ends)."""
+    stopping = threading.Event()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        stopping.set()
+
+    server = Server(handle, host, port)
+    main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT) if main}
+    try:
+        server.start()
+        _log.info("serving workflows on %s:%s", server.host, server.port)
+        stopping.wait()
+        _log.info("stopping: finishing requests in flight, for at most %s s", grace)
+        if not server.stop(grace):
+            _log.warning("requests in flight were cut off after %s s; the engine will make them again", grace)
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
+
+
+class _TcpServer(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 1024
+
+    def __init__(self, handle: Handle, host: str, port: int) -> None:
+        self.handle_body = handle
+        self.draining = False
+        self.connections: set[_Connection] = set()
+        self.changed = threading.Condition()
+        if ":" in host:
+            self.address_family = socket.AF_INET6
+        super().__init__((host, port), _Connection)
+
+    def drain(self, grace: float) -> bool:
+        deadline = time.monotonic() + grace
+        with self.changed:
+            self.draining = True
+            for connection in self.connections:
+                connection.wake_if_idle()
+            return self.changed.wait_for(lambda: not self.connections, max(0.0, deadline - time.monotonic()))
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        _log.exception("a connection failed")
+
+
+class _Connection(socketserver.BaseRequestHandler):
+    """The requests of one connection, one after another."""
+
+    request: socket.socket
+    server: _TcpServer
+
+    def setup(self) -> None:
+        self._buffer = b""
+        self._idle = True
+        self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.request.settimeout(TIMEOUT_S)
+        with self.server.changed:
+            self.server.connections.add(self)
+            if self.server.draining:
+                self.wake_if_idle()
+
+    def finish(self) -> None:
+        with self.server.changed:
+            self.server.connections.discard(self)
+            self.server.changed.notify_all()
+
+    def wake_if_idle(self) -> None:
+        """Ends the wait for the next request; one that has arrived already is still read and answered."""
+        if self._idle:
+            try:
+                self.request.shutdown(socket.SHUT_RD)
+            except OSError:
+                _log.debug("the client closed its connection first")
+
+    def handle(self) -> None:
+        try:
+            while self._exchange():
+                pass
+        except (TimeoutError, ConnectionError):
+            _log.debug("a client went away or was silent for too long")
+
+    def _exchange(self) -> bool:
+        """Answers one request; whether another may follow."""
+        try:
+            head = self._read_head()
+            if head is None:
+                return False
+            if head.method != "POST":
+                raise HttpFault(405, "engine requests are POST")
+            status, body = self.server.handle_body(self._read_body(head), head.headers)
+        except HttpFault as fault:
+            self.request.sendall(answer(fault.status, error_answer(str(fault)), keep_alive=False))
+            self._linger()
+            return False
+        keep_alive = head.keep_alive and not self.server.draining
+        self.request.sendall(answer(status, body, keep_alive=keep_alive))
+        return keep_alive
+
+    def _read_head(self) -> Head | None:
+        self._idle = not self._buffer
+        while (end := self._buffer.find(b"\r\n\r\n")) < 0:
+            if len(self._buffer) > MAX_HEAD_BYTES:
+                raise HttpFault(431, "the head of the request is too large")
+            data = self.request.recv(_RECEIVE_BYTES)
+            if not data:
+                return None
+            self._idle = False
+            self._buffer += data
+        data, self._buffer = self._buffer[:end], self._buffer[end + 4 :]
+        return parse_head(data)
+
+    def _read_body(self, head: Head) -> bytes:
+        if head.length is not None and head.length > MAX_BODY_BYTES:
+            raise HttpFault(413, f"the body has {head.length} bytes, the limit is {MAX_BODY_BYTES}")
+        if head.expects_continue:
+            self.request.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        if head.length is not None:
+            return self._read(head.length)
+        return self._read_chunks()
+
+    def _read_chunks(self) -> bytes:
+        chunks: list[bytes] = []
+        total = 0
+        while size := parse_chunk_size(self._read_line()):
+            total += size
+            if total > MAX_BODY_BYTES:
+                raise HttpFault(413, f"the body is larger than the limit of {MAX_BODY_BYTES} bytes")
+            chunks.append(self._read(size))
+            if self._read_line():
+                raise HttpFault(400, "malformed chunk")
+        while self._read_line():
+            pass
+        return b"".join(chunks)
+
+    def _read(self, size: int) -> bytes:
+        parts = [self._buffer[:size]]
+        self._buffer = self._buffer[size:]
+        missing = size - len(parts[0])
+        while missing:
+            data = self.request.recv(min(missing, _RECEIVE_BYTES))
+            if not data:
+                raise ConnectionResetError("the client closed in the middle of a request")
+            parts.append(data)
+            missing -= len(data)
+        return b"".join(parts) if len(parts) > 1 else parts[0]
+
+    def _read_line(self) -> bytes:
+        while (end := self._buffer.find(b"\r\n")) < 0:
+            if len(self._buffer) > MAX_HEAD_BYTES:
+                raise HttpFault(400, "malformed chunk")
+            data = self.request.recv(_RECEIVE_BYTES)
+            if not data:
+                raise ConnectionResetError("the client closed in the middle of a request")
+            self._buffer += data
+        line, self._buffer = self._buffer[:end], self._buffer[end + 2 :]
+        return line
+
+    def _linger(self) -> None:
+        """Takes what the client still sends, for a moment, so that it can read the answer before the reset."""
+        self.request.shutdown(socket.SHUT_WR)
+        self.request.settimeout(_LINGER_S)
+        deadline = time.monotonic() + _LINGER_S
+        while time.monotonic() < deadline and self.request.recv(_RECEIVE_BYTES):
+            pass

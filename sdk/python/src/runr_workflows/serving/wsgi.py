@@ -1,0 +1,43 @@
+"""WSGI."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from http import HTTPStatus
+from wsgiref.types import StartResponse, WSGIEnvironment
+
+from ..protocol import MAX_BODY_BYTES, SIGNATURE_HEADER, error_answer
+
+_SIGNATURE_VARIABLE = "HTTP_" + SIGNATURE_HEADER.upper().replace("-", "_")
+
+
+class WsgiApp:
+    """A WSGI application."""
+
+    def __init__(self, handle: Callable[[bytes, Mapping[str, str]], tuple[int, bytes]]) -> None:
+        self._handle = handle
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        """Answers a request."""
+        status, body = self._answer(environ)
+        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+        if status == 405:
+            headers.append(("Allow", "POST"))
+        start_response(f"{status} {HTTPStatus(status).phrase}", headers)
+        return [body]
+
+    def _answer(self, environ: WSGIEnvironment) -> tuple[int, bytes]:
+        if environ.get("REQUEST_METHOD") != "POST":
+            return 405, error_answer("engine requests are POST")
+        length = environ.get("CONTENT_LENGTH") or ""
+        if length.isascii() and length.isdigit():
+            size = int(length)
+        else:
+            # Without a length the body ends where the server says so, if it can; else there is none.
+            size = MAX_BODY_BYTES + 1 if environ.get("wsgi.input_terminated") else 0
+        if length and size > MAX_BODY_BYTES:
+            return 413, error_answer(f"the body has {size} bytes, the limit is {MAX_BODY_BYTES}")
+        signature = environ.get(_SIGNATURE_VARIABLE)
+        return self._handle(
+            environ["wsgi.input"].read(size), {} if signature is None else {SIGNATURE_HEADER: signature}
+        )

@@ -1,0 +1,170 @@
+"""`Workflows`: the registry of a project's workflows, and the ways to serve them."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Protocol, TypeVar, overload
+
+from .async_step import AsyncStep
+from .background import Background
+from .context import Context
+from .definition import CancelOn, Checkpoint, Concurrency, Trigger, Workflow, build_definition
+from .endpoint import Answer, Endpoint
+from .errors import DefinitionError, Duration
+from .serving.asgi import AsgiApp
+from .serving.faas import FaasHandler
+from .serving.server import serve
+from .serving.wsgi import WsgiApp
+from .step import Step
+
+KEY_VARIABLE = "RUNR_WORKFLOW_SIGNING_KEY"
+FALLBACK_VARIABLE = "RUNR_WORKFLOW_SIGNING_KEY_FALLBACK"
+
+SyncFunction = TypeVar("SyncFunction", bound=Callable[[Context, Step], Any])
+AsyncFunction = TypeVar("AsyncFunction", bound=Callable[[Context, AsyncStep], Coroutine[Any, Any, Any]])
+
+
+class WorkflowDecorator(Protocol):
+    """Registers a function and returns it unchanged."""
+
+    @overload
+    def __call__(self, fn: AsyncFunction, /) -> AsyncFunction: ...
+    @overload
+    def __call__(self, fn: SyncFunction, /) -> SyncFunction: ...
+
+
+class Workflows:
+    """The workflows of one project.
+
+    `signing_key` and `signing_key_fallback` default to RUNR_WORKFLOW_SIGNING_KEY and …_FALLBACK, read on each request,
+    never at import. `capture_input=False` keeps the arguments of `step.run` out of the timeline. `threads` bounds the
+    threads for sync functions under an event loop. `clock` gives unix seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        signing_key: str | None = None,
+        signing_key_fallback: str | None = None,
+        capture_input: bool = True,
+        threads: int = 64,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._keys = (signing_key, signing_key_fallback)
+        self._workflows: dict[str, Workflow] = {}
+        self._background = Background(threads)
+        self._endpoint = Endpoint(
+            self._workflows,
+            keys=self._signing_keys,
+            clock=clock,
+            background=self._background,
+            capture_input=capture_input,
+        )
+
+    def workflow(
+        self,
+        name: str,
+        *,
+        triggers: Sequence[Trigger] | None = None,
+        retries: int | None = None,
+        timeout: Duration | None = None,
+        concurrency: int | Concurrency | Sequence[int | Concurrency] | None = None,
+        idempotency: str | None = None,
+        cancel_on: Sequence[CancelOn] | None = None,
+        description: str | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> WorkflowDecorator:
+        """Registers the decorated `def` or `async def` of (ctx, step) as a workflow; the function itself is unchanged.
+
+        The options are those of engine section 1; what is left out has the engine's default. Raises DefinitionError
+        naming every fault, also for a name that is taken.
+        """
+        definition = build_definition(
+            name,
+            {
+                "description": description,
+                "triggers": triggers,
+                "retries": retries,
+                "timeout": timeout,
+                "concurrency": concurrency,
+                "idempotency": idempotency,
+                "cancel_on": cancel_on,
+                "checkpoint": checkpoint,
+            },
+        )
+
+        def register(fn: Callable[..., Any]) -> Any:
+            faults = [*_function_faults(fn), *self._name_faults(name)]
+            if faults:
+                raise DefinitionError(name, faults)
+            self._workflows[name] = Workflow(name, fn, inspect.iscoroutinefunction(fn), definition)
+            fn.__runr_workflow__ = name  # type: ignore[attr-defined]  # read by step.invoke(id, fn)
+            return fn
+
+        return register
+
+    @property
+    def definitions(self) -> list[Mapping[str, Any]]:
+        """The definitions as an introspect request is answered with them (the format of runr.workflows.json)."""
+        return [workflow.definition for workflow in self._workflows.values()]
+
+    def handle_request(self, body: bytes, headers: Mapping[str, str]) -> Answer:
+        """Answers one engine request: HTTP status and JSON body. For transports of your own."""
+        return self._endpoint.handle(body, headers)
+
+    async def handle_request_async(self, body: bytes, headers: Mapping[str, str]) -> Answer:
+        """The same on a running event loop."""
+        return await self._endpoint.handle_async(body, headers)
+
+    def serve(self, host: str = "0.0.0.0", port: int | None = None, *, grace: float = 30) -> None:  # noqa: S104
+        """Serves until SIGTERM or SIGINT, then finishes the requests in flight within `grace` seconds.
+
+        On all interfaces by default, because a container is reached from outside and every request must be signed.
+        `port` defaults to the variable PORT, else 8080.
+        """
+        try:
+            serve(self.handle_request, host, int(os.environ.get("PORT") or 8080) if port is None else port, grace)
+        finally:
+            self.close()
+
+    def wsgi(self) -> WsgiApp:
+        """A WSGI application that answers on every path."""
+        return WsgiApp(self.handle_request)
+
+    def asgi(self) -> AsgiApp:
+        """An ASGI application that answers on every path."""
+        return AsgiApp(self.handle_request_async)
+
+    @property
+    def handler(self) -> FaasHandler:
+        """`handler(event, context)` for function platforms; answers `{"statusCode", "headers", "body"}`."""
+        return FaasHandler(self.handle_request)
+
+    def close(self) -> None:
+        """Ends the background threads, if there are any. They start again when they are needed."""
+        self._background.close()
+
+    def _signing_keys(self) -> list[str]:
+        given = zip(self._keys, (KEY_VARIABLE, FALLBACK_VARIABLE), strict=True)
+        return [os.environ.get(variable, "") if key is None else key for key, variable in given]
+
+    def _name_faults(self, name: str) -> list[str]:
+        taken = self._workflows.get(name)
+        if taken is None:
+            return []
+        return [f"name: {taken.fn.__module__}.{taken.fn.__qualname__} is already registered under it"]
+
+
+def _function_faults(fn: object) -> list[str]:
+    if not inspect.isfunction(fn):
+        return [f"the decorated object is a {type(fn).__name__}; decorate a function"]
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        return ["the function has a yield; steps are called, not yielded"]
+    try:
+        inspect.signature(fn).bind(None, None)
+    except TypeError:
+        return [f"the function takes {inspect.signature(fn)}, it must take two arguments: (ctx, step)"]
+    return []
