@@ -57,12 +57,12 @@ def word(enum: Any, number: int) -> str:
     return str(value.name).removeprefix(_prefix(enum)).lower()
 
 
-def number(enum: Any, text: str) -> int:
-    """The number of a word. Raises ValueError naming the words that are allowed."""
+def number(enum: Any, text: str) -> Any:
+    """The value (a number) of a word of `enum`. Raises ValueError naming the words that are allowed."""
     value = enum.DESCRIPTOR.values_by_name.get(_prefix(enum) + text.upper())
     if value is None or value.number == _UNSPECIFIED or text != text.lower():
         raise ValueError(f"must be one of {', '.join(words(enum))}")
-    return int(value.number)
+    return value.number
 
 
 def words(enum: Any) -> tuple[str, ...]:

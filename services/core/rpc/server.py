@@ -43,10 +43,8 @@ class RpcServer(Component):
 
     `drain` turns gRPC health to NOT_SERVING, refuses new calls and gives the ones in progress `grace_s` to end.
     Without `credentials` (TLS) only a loopback address is served (engine section 10), unless `plaintext` says that the
-    network between the services is trusted.
+    network between the services is trusted. `name` tells several servers in one process apart.
     """
-
-    name = "grpc"
 
     def __init__(
         self,
@@ -58,9 +56,11 @@ class RpcServer(Component):
         grace_s: float = 10.0,
         credentials: grpc.ServerCredentials | None = None,
         plaintext: bool = False,
+        name: str = "grpc",
     ) -> None:
         if credentials is None and not plaintext and not is_loopback(address.host):
             raise ValueError(f"gRPC on {address} needs TLS: only a loopback address is served without")
+        self.name = name
         self._address = address
         self._services = tuple(services)
         self._interceptor = CallInterceptor(authenticator, telemetry)

@@ -1,0 +1,42 @@
+"""The composition root of the gateway: HTTP in, gRPC out, no state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from services.core.domain.event import EventLimits
+from services.core.runtime.lifecycle import Component
+from services.core.runtime.service import Runtime
+from services.core.runtime.settings import ListenSettings, PeerSettings, WorkflowLimits
+from services.gateway.backends import Backends
+from services.gateway.endpoint import Bounds
+from services.gateway.http_app import make_http_app
+from services.gateway.http_server import HttpServer
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the gateway reads from the environment."""
+
+    listen: ListenSettings
+    peers: PeerSettings
+    limits: WorkflowLimits
+
+
+def build(settings: Settings, runtime: Runtime) -> list[Component]:
+    """The components of the gateway, lowest dependency first; opens nothing."""
+    peers, limits = settings.peers, settings.limits
+    backends = Backends(
+        {"ingest": peers.ingest, "scheduler": peers.scheduler, "executor": peers.executor}, runtime.health
+    )
+    app = make_http_app(
+        backends=backends,
+        health=runtime.health,
+        telemetry=runtime.telemetry,
+        bounds=Bounds(
+            body_bytes=limits.body_bytes,
+            events_body_bytes=limits.events_body_bytes,
+            events=EventLimits(events=limits.events_per_request, event_bytes=limits.event_bytes),
+        ),
+    )
+    return [backends, HttpServer(app, settings.listen.http)]

@@ -1,0 +1,35 @@
+"""Reading a request's body: bounded in size and in time."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aiohttp import web
+
+from services.core.domain.errors import Malformed, TooLarge
+from services.gateway.problem import SlowClient
+
+
+async def read_body(request: web.Request, *, max_bytes: int, timeout_s: float) -> bytes:
+    """The whole body, decompressed. Raises TooLarge as soon as the limit is passed, SlowClient after `timeout_s`."""
+    announced = request.content_length
+    if announced is not None and announced > max_bytes:
+        raise _too_large(max_bytes, f"{announced} bytes")
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(timeout_s):
+            async for chunk in request.content.iter_any():
+                size += len(chunk)
+                if size > max_bytes:
+                    raise _too_large(max_bytes, "more")
+                chunks.append(chunk)
+    except TimeoutError:
+        raise SlowClient(f"the body did not arrive within {timeout_s:g} s") from None
+    except web.RequestPayloadError as error:
+        raise Malformed(f"the body cannot be read: {error}") from error
+    return b"".join(chunks)
+
+
+def _too_large(limit: int, actual: str) -> TooLarge:
+    return TooLarge(f"the body is limited to {limit} bytes, this one has {actual}", reason="BODY_TOO_LARGE")

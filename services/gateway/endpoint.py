@@ -1,0 +1,106 @@
+"""From an HTTP request to its answer, for every route alike: credentials, query, body, call, answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from aiohttp import web
+from runr.workflows.v1 import access_service_pb2
+
+from services.core.domain.errors import NotFound, PermissionDenied, Unauthenticated, Unsupported
+from services.core.domain.event import EventLimits
+from services.core.domain.safe_text import is_storable
+from services.core.rpc.authorize import bearer_token
+from services.core.rpc.channel import call_metadata
+from services.gateway.backends import Backends, Metadata
+from services.gateway.body import read_body
+from services.gateway.observe import REQUEST_TRACE
+from services.gateway.route import Input, LaterRoute, Perform, Route
+from services.gateway.shape import read_query
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_JSON = "application/json"
+_WHOAMI = "/runr.workflows.v1.AccessService/GetCaller"
+_TOKEN = re.compile(r"[\x21-\x7e]{1,1024}")
+_TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a request may cost: bytes of its body, events in it, and seconds for it to arrive."""
+
+    body_bytes: int
+    events_body_bytes: int
+    events: EventLimits
+    body_timeout_s: float = 30.0
+
+
+def endpoint(route: Route, backends: Backends, bounds: Bounds) -> Handler:
+    """The aiohttp handler of a route. Raises DomainError."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        metadata = _metadata(request)
+        found = await _input(route, request, bounds)
+        timeout_s = route.timeout_s(found) if callable(route.timeout_s) else route.timeout_s
+
+        async def perform(message: Any) -> Any:
+            return await backends.call(route.rpc, message, metadata=metadata, timeout_s=timeout_s)
+
+        response = await _perform(route, perform, route.request(found))
+        answer = route.answer(response, found)
+        body = None if answer.body is None else msgspec.json.encode(answer.body)
+        return web.Response(
+            status=answer.status,
+            body=body,
+            content_type=None if body is None else _JSON,
+            headers=dict(answer.headers),
+        )
+
+    return handle
+
+
+def later_endpoint(route: LaterRoute, backends: Backends) -> Handler:
+    """The aiohttp handler of a route that this version does not have: 501, after the token was checked."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        if not route.public:
+            message = access_service_pb2.GetCallerRequest()
+            await backends.call(_WHOAMI, message, metadata=_metadata(request), timeout_s=10.0)
+        raise Unsupported(f"{route.method} {route.path} is not in this version")
+
+    return handle
+
+
+async def _perform(route: Route, perform: Perform, message: Any) -> Any:
+    return await (perform(message) if route.perform is None else route.perform(perform, message))
+
+
+async def _input(route: Route, request: web.Request, bounds: Bounds) -> Input:
+    path = dict(request.match_info)
+    if not all(is_storable(value) for value in path.values()):
+        raise NotFound("there is no such path", reason="UNKNOWN_PATH")
+    query = read_query(route.query, request.query)
+    raw = b""
+    if route.reads_body:
+        limit = bounds.events_body_bytes if route.events_body else bounds.body_bytes
+        raw = await read_body(request, max_bytes=limit, timeout_s=bounds.body_timeout_s)
+    body = route.body.read(raw) if route.body is not None else {}
+    return Input(path=path, query=query, body=body, raw=raw, events=bounds.events)
+
+
+def _metadata(request: web.Request) -> Metadata:
+    if "Idempotency-Key" in request.headers and request.method not in ("GET", "HEAD"):
+        # Taking a write and ignoring the key that should keep it from happening twice would be worse than refusing it.
+        raise Unsupported("the Idempotency-Key header is not in this version: use event ids and idempotency_key")
+    token = bearer_token(request.headers.get("Authorization"))
+    if not _TOKEN.fullmatch(token):
+        raise Unauthenticated("this token is not known")
+    tenant = request.headers.get("X-Tenant-ID")
+    if tenant is not None and not _TENANT.fullmatch(tenant):
+        raise PermissionDenied("you are not a member of the tenant that X-Tenant-ID names")
+    return call_metadata(token, tenant=tenant, traceparent=request[REQUEST_TRACE].traceparent)

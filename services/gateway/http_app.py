@@ -1,0 +1,52 @@
+"""The aiohttp application: the table of routes behind the observing middleware."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from services.core.runtime.health import Health
+from services.core.runtime.telemetry import Telemetry
+from services.gateway.backends import Backends
+from services.gateway.endpoint import Bounds, Handler, endpoint, later_endpoint
+from services.gateway.observe import observing
+from services.gateway.routes.table import BASE, LATER, RESERVED_WORKFLOWS, ROUTES
+
+_WORKFLOW = "{workflow}"
+
+
+def make_http_app(
+    *, backends: Backends, health: Health, telemetry: Telemetry, bounds: Bounds, write_timeout_s: float = 60.0
+) -> web.Application:
+    """The application with all routes; sizes are bounded by `bounds` alone."""
+    app = web.Application(middlewares=[observing(telemetry, write_timeout_s=write_timeout_s)], client_max_size=0)
+    for route in ROUTES:
+        _add(app, route.method, BASE + route.path, endpoint(route, backends, bounds))
+    for later in LATER:
+        _add(app, later.method, BASE + later.path, later_endpoint(later, backends))
+    for base in ("", BASE):
+        _add(app, "GET", f"{base}/healthz", _healthz)
+        _add(app, "GET", f"{base}/readyz", _readyz(health))
+    return app
+
+
+def _add(app: web.Application, method: str, path: str, handler: Handler) -> None:
+    # Else GET /workflows/sync would be a workflow that does not exist instead of a method that is not allowed.
+    reserved = "|".join(f"{name}(?![^/])" for name in RESERVED_WORKFLOWS)
+    pattern = path.replace(_WORKFLOW, f"{{workflow:(?!{reserved})[^{{}}/]+}}")
+    if method == "GET":
+        app.router.add_get(pattern, handler)
+    else:
+        app.router.add_route(method, pattern, handler)
+
+
+async def _healthz(_: web.Request) -> web.StreamResponse:
+    return web.json_response({"status": "ok", "service": "gateway"})
+
+
+def _readyz(health: Health) -> Handler:
+    async def handle(_: web.Request) -> web.StreamResponse:
+        ready, report = await health.readiness()
+        body = {"status": "ready" if ready else "not_ready", "service": "gateway", "checks": dict(report)}
+        return web.json_response(body, status=200 if ready else 503)
+
+    return handle

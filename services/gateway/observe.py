@@ -1,0 +1,95 @@
+"""Around every HTTP request: one span, one trace id, errors as problems, and an answer that is sent in time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from dataclasses import dataclass
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+from opentelemetry.trace import SpanKind
+
+from services.core.runtime.telemetry import Telemetry
+from services.core.runtime.traceparent import extract
+from services.gateway.problem import as_domain_error, problem_response
+
+log = logging.getLogger(__name__)
+
+TRACE_HEADER = "x-trace-id"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTrace:
+    """The trace of a request: what goes on to the services, and the id that problems and answers name."""
+
+    parent: str | None
+    traceparent: str
+    trace_id: str
+
+
+REQUEST_TRACE = web.RequestKey("runr_trace", RequestTrace)
+
+
+def observing(telemetry: Telemetry, *, write_timeout_s: float) -> Middleware:
+    """The outermost middleware. An answer that its client does not take within `write_timeout_s` is cut off."""
+
+    @web.middleware
+    async def observe(request: web.Request, handler: Handler) -> web.StreamResponse:
+        start_ns = time.time_ns()
+        trace = _trace(telemetry, request.headers.get("traceparent"))
+        request[REQUEST_TRACE] = trace
+        try:
+            response = await handler(request)
+        except Exception as error:
+            response = problem_response(as_domain_error(error, trace.trace_id), trace.trace_id)
+        response.headers[TRACE_HEADER] = trace.trace_id
+        _record(telemetry, trace, request, response.status, start_ns)
+        await _send(request, response, write_timeout_s)
+        return response
+
+    return observe
+
+
+def _trace(telemetry: Telemetry, header: str | None) -> RequestTrace:
+    parent = header if extract(header) else None
+    traceparent = telemetry.reserve(parent)
+    identity = extract(traceparent)
+    if identity is not None:
+        return RequestTrace(parent, traceparent, f"{identity.trace_id:032x}")
+    # Traces are off. The id still leads from an answer to the log lines of every service, and to the run.
+    trace_id = secrets.token_hex(16)
+    return RequestTrace(None, f"00-{trace_id}-{secrets.token_hex(8)}-00", trace_id)
+
+
+def _record(telemetry: Telemetry, trace: RequestTrace, request: web.Request, status: int, start_ns: int) -> None:
+    resource = request.match_info.route.resource
+    template = resource.canonical if resource is not None else "unknown path"
+    telemetry.record(
+        f"{request.method} {template}",
+        start_ns=start_ns,
+        end_ns=time.time_ns(),
+        parent=trace.parent,
+        identity=trace.traceparent,
+        kind=SpanKind.SERVER,
+        attributes={
+            "http.request.method": request.method,
+            "http.route": template,
+            "http.response.status_code": status,
+        },
+        error=f"answered {status}" if status >= 500 else None,
+    )
+
+
+async def _send(request: web.Request, response: web.StreamResponse, timeout_s: float) -> None:
+    try:
+        async with asyncio.timeout(timeout_s):
+            await response.prepare(request)
+            await response.write_eof()
+    except TimeoutError:
+        log.warning("a client does not take its answer", extra={"path": request.path})
+        if request.transport is not None:
+            request.transport.abort()
+        raise ConnectionResetError("the client does not take its answer") from None

@@ -1,0 +1,86 @@
+"""One route of the REST API: everything about it in one declaration, for routing and for the API's description.
+
+A route is HTTP → one gRPC method → HTTP. `request` builds the method's request from what the HTTP request brought,
+`answer` the HTTP answer from the method's response; both are plain functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from services.core.domain.event import EventLimits
+from services.core.rpc.authorize import ability_of, permission_of
+from services.gateway.shape import Param, Shape, Values
+
+Perform = Callable[[Any], Awaitable[Any]]
+"""Calls the route's gRPC method with a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """What an HTTP request brought, read and checked. `body` is of the route's shape; `raw` is the body as it came.
+
+    `events` is what a request may hold of events.
+    """
+
+    path: Mapping[str, str]
+    query: Values
+    body: Values
+    raw: bytes
+    events: EventLimits
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A successful answer: `body` is encoded to JSON (msgspec structs; `msgspec.Raw` is spliced in as it is)."""
+
+    body: Any
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """`rpc` is a full method name like `/runr.workflows.v1.RunService/GetRun`.
+
+    `body` is the shape of a JSON object, or None for a route that takes the body as it is (`raw_body`) or takes none.
+    `view` is the type of the answer's body. `perform`, where one call is not enough, makes the calls. `timeout_s`
+    bounds a call, and may depend on what the request asks for.
+    """
+
+    method: str
+    path: str
+    rpc: str
+    summary: str
+    request: Callable[[Input], Any]
+    answer: Callable[[Any, Input], Answer]
+    view: Any
+    query: tuple[Param, ...] = ()
+    body: Shape | None = None
+    raw_body: bool = False
+    events_body: bool = False
+    perform: Callable[[Perform, Any], Awaitable[Any]] | None = None
+    timeout_s: Callable[[Input], float] | float = 30.0
+
+    @property
+    def permission(self) -> str | None:
+        """The ability that a caller needs, None where a known token is enough or none is needed."""
+        return ability_of(permission_of(self.rpc))
+
+    @property
+    def reads_body(self) -> bool:
+        """Whether the request may have a body."""
+        return self.body is not None or self.raw_body
+
+
+@dataclass(frozen=True, slots=True)
+class LaterRoute:
+    """A route of the product that this version answers with 501, to callers that are known."""
+
+    method: str
+    path: str
+    rpc: str | None
+    summary: str
+    public: bool = False

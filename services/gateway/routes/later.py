@@ -1,0 +1,50 @@
+"""Routes of the product that this version does not have: each is known, asks for a token, and answers 501."""
+
+from __future__ import annotations
+
+from services.gateway.route import LaterRoute
+
+_PACKAGE = "/runr.workflows.v1."
+
+
+def _later(method: str, path: str, rpc: str | None, summary: str) -> LaterRoute:
+    return LaterRoute(method, path, None if rpc is None else _PACKAGE + rpc, summary)
+
+
+_SCHEDULE = "/projects/{project}/schedules/{workflow}/{trigger}"
+
+ROUTES = (
+    _later(
+        "PUT",
+        "/projects/{project}/definitions-file",
+        "WorkflowService/StoreDefinitionsFile",
+        "Store the list that a sync falls back to",
+    ),
+    _later("GET", "/runs/{run_id}/stream", "RunService/WatchRun", "Follow a run by Server-Sent Events"),
+    _later(
+        "POST", "/projects/{project}/runs/bulk", "ScheduleService/StartBulkJob", "Cancel, retry or replay many runs"
+    ),
+    _later("GET", "/projects/{project}/workflow-usage", "WorkflowService/GetUsage", "Usage of a project"),
+    _later("GET", "/workflow-usage", "WorkflowService/GetUsage", "Usage of the tenant"),
+    _later("GET", "/projects/{project}/schedules", "ScheduleService/ListSchedules", "List cron triggers"),
+    _later("PATCH", _SCHEDULE, "ScheduleService/UpdateSchedule", "Pause a cron trigger or let it go on"),
+    _later("POST", f"{_SCHEDULE}/trigger", "ScheduleService/TriggerSchedule", "Fire a cron trigger now"),
+    _later("POST", f"{_SCHEDULE}/backfill", "ScheduleService/BackfillSchedule", "Fire a cron trigger for a past range"),
+    _later("POST", "/tokens", "AccessService/CreateToken", "Make an API token"),
+    _later("GET", "/tokens", "AccessService/ListTokens", "List API tokens"),
+    _later("DELETE", "/tokens/{token_id}", "AccessService/DeleteToken", "Take an API token back"),
+    _later("GET", "/members", "AccessService/ListMembers", "List members"),
+    _later("POST", "/members", "AccessService/AddMember", "Add a member"),
+    _later("PATCH", "/members/{member_id}", "AccessService/UpdateMember", "Change a member's role"),
+    _later("DELETE", "/members/{member_id}", "AccessService/RemoveMember", "Remove a member"),
+    _later("GET", "/roles", "AccessService/ListRoles", "The built-in roles"),
+    _later("POST", "/mcp", None, "MCP streamable HTTP"),
+    LaterRoute(
+        "POST",
+        "/internal/workflows/queue/{tenant}/{project}/{token}",
+        _PACKAGE + "EventService/DeliverQueueMessage",
+        "The sink of the queue bridge, authenticated by the token in the path",
+        public=True,
+    ),
+    LaterRoute("GET", "/openapi.json", None, "This API's description", public=True),
+)

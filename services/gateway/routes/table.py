@@ -1,0 +1,14 @@
+"""All routes of the REST API in one table: what is served, and what the API's description is made from."""
+
+from __future__ import annotations
+
+from services.gateway.route import LaterRoute, Route
+from services.gateway.routes import events, later, projects, runs, workflows
+
+BASE = "/api"
+
+ROUTES: tuple[Route, ...] = (*events.ROUTES, *runs.ROUTES, *workflows.ROUTES, *projects.ROUTES)
+LATER: tuple[LaterRoute, ...] = later.ROUTES
+
+# Names that no workflow can have, because they are paths of their own (engine section 1).
+RESERVED_WORKFLOWS = ("app", "sync")
