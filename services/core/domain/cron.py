@@ -139,7 +139,6 @@ def next_fires(schedule: Schedule, after: datetime, n: int) -> list[datetime]:
     return fires
 
 
-@lru_cache(maxsize=1024)
 def load_zone(name: object) -> ZoneInfo:
     """The IANA zone of that exact name, of the tzdata that the engine is installed with. Raises CronError.
 
@@ -152,6 +151,11 @@ def load_zone(name: object) -> ZoneInfo:
         raise CronError(
             f"{name[:60]!a} is no IANA timezone, exactly spelled, such as Europe/Istanbul or UTC", "timezone"
         )
+    return _zone(name)
+
+
+@lru_cache(maxsize=1024)
+def _zone(name: str) -> ZoneInfo:
     with files("tzdata").joinpath("zoneinfo", *name.split("/")).open("rb") as file:
         return ZoneInfo.from_file(file, key=name)
 
@@ -257,8 +261,8 @@ def _bisect(low: datetime, high: datetime, offset: timedelta, zone: ZoneInfo) ->
 def _next_wall(schedule: Schedule, start: datetime) -> datetime | None:
     """The first local minute from `start` on that matches, by the calendar alone."""
     day, earliest = start.date(), (start.hour, start.minute)
-    last_year = min(start.year + _YEARS_AHEAD, date.max.year)
-    while True:
+    last_year = min(start.year + _YEARS_AHEAD, date.max.year - 1)
+    while day.year <= last_year:
         if _day_matches(schedule, day):
             for hour in schedule.hours:
                 if hour < earliest[0]:
@@ -269,8 +273,7 @@ def _next_wall(schedule: Schedule, start: datetime) -> datetime | None:
                         return datetime.combine(day, time(hour, minute))
         earliest = (0, 0)
         day = day + timedelta(days=1) if day.month in schedule.months else _next_month(day)
-        if day.year > last_year:
-            return None
+    return None
 
 
 def _day_matches(schedule: Schedule, day: date) -> bool:

@@ -89,9 +89,17 @@ def parse_time(value: object) -> int:
 
 
 def format_duration(milliseconds: int) -> str:
-    """The shortest unit string for whole milliseconds, `0s` for none. `parse_duration` gives the same number back."""
+    """A unit string for whole milliseconds, `0s` for none; `parse_duration` gives the same number back.
+
+    Weeks are used for whole weeks only: 30 days are `30d`.
+    """
+    weeks, rest = divmod(milliseconds, _MS_OF["w"])
+    if weeks and not rest:
+        return f"{weeks}w"
     text, rest = "", milliseconds
     for unit, size in _MS_OF.items():
+        if unit == "w":
+            continue
         count, rest = divmod(rest, size)
         if count:
             text += f"{count}{unit}"

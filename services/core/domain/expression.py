@@ -13,6 +13,7 @@ from typing import Any
 from services.core.domain.expression_syntax import (
     MAX_LENGTH,
     MAX_NESTING,
+    ROOTS,
     And,
     Compare,
     Expression,
@@ -30,6 +31,7 @@ from services.core.domain.json_text import JsonValue
 from services.core.domain.json_value import hash_value, is_true, key_text, ordered, same
 
 __all__ = [
+    "ROOTS",
     "Condition",
     "Expression",
     "ExpressionError",

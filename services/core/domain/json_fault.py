@@ -34,6 +34,15 @@ class JsonSyntaxError(JsonError, Malformed):
     reason = "MALFORMED"
 
 
+def child_path(path: str, key: str | int) -> str:
+    """The path of a member or element: `a.b`, `a[0]`, `a["odd key"]`. Fit for any text, whatever the key holds."""
+    if isinstance(key, int):
+        return f"{path}[{key}]"
+    if not _plain_key(key):
+        return f"{path}[{json.dumps(key[:100])}]"
+    return f"{path}.{key[:100]}" if path else key[:100]
+
+
 def deeper_than(text: str, limit: int) -> bool:
     """Whether a text has more than `limit` levels of lists and objects. Linear, without recursion."""
     if text.count("[") + text.count("{") <= limit:
@@ -109,15 +118,11 @@ class _Walk:
 
     def path(self) -> str:
         """The path of the value at hand, like `a[0].b`."""
-        text = self._root
+        path = self._root
         for key in self._keys:
-            if isinstance(key, int):
-                text += f"[{key}]"
-            elif _plain_key(key):
-                text += f".{key}" if text else key
-            elif key:
-                text += f"[{json.dumps(key[:100])}]"
-        return text
+            if key != "":
+                path = child_path(path, key)
+        return path
 
     def _open(self, mark: str) -> str | None:
         if len(self._keys) >= self.max_depth:
