@@ -1,6 +1,6 @@
 """The last door before a packet leaves: which addresses the engine connects to (engine section 10).
 
-An endpoint's URL was judged when it was set. It is judged again at each call, its host is resolved for the new
+An endpoint's URL was judged when it was set. It is judged again at each call, its host is resolved for a new
 connection, every address of that answer is judged, and the connection goes to exactly those addresses: a name that
 answers differently the second time (DNS rebinding) gains nothing. The socket is judged once more as it is opened,
 because a literal address never meets the resolver.

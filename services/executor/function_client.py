@@ -35,6 +35,7 @@ _SEAL_IN_THREAD_CHARS = 256 * 1024
 _ZLIB_OR_GZIP = 32
 _CONNECTIONS_PER_HOST = 1024
 _IDLE_SECONDS = 1.5  # under the shortest idle time of the usual servers: gunicorn 2 s, Node and uvicorn 5 s
+_NAME_SECONDS = 1  # connections that open together share one lookup
 
 RequestKind = Literal["execute", "introspect"]
 
@@ -105,6 +106,7 @@ class HttpFunctionClient:
             limit=0,
             limit_per_host=_CONNECTIONS_PER_HOST,
             keepalive_timeout=_IDLE_SECONDS,
+            ttl_dns_cache=_NAME_SECONDS,
         )
         self._session = aiohttp.ClientSession(
             connector=connector,

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NoReturn
 
 from services.core.domain.envelope import PROTOCOL
-from services.core.domain.function_op import AnswerLimits, Members, read_op
+from services.core.domain.function_field import Members, refuse
+from services.core.domain.function_op import AnswerLimits, read_op
 from services.core.domain.json_fault import MAX_DEPTH, JsonError
 from services.core.domain.json_text import JsonValue, Raw, Reader
 from services.core.domain.op import BadStep, FunctionFault, Op, StepOp
@@ -50,21 +50,21 @@ def parse_answer(status: int, body: bytes, *, limits: AnswerLimits, max_ops: int
     """
     entries = _protocol_members(status, body).get("ops")
     if not isinstance(entries, list):
-        _refuse('the answer has no list "ops"')
+        refuse('the answer has no list "ops"')
     if not 1 <= len(entries) <= max_ops:
-        _refuse(f"the answer has {len(entries)} ops, {'1 is' if max_ops == 1 else f'1 to {max_ops} are'} allowed")
+        refuse(f"the answer has {len(entries)} ops, {'1 is' if max_ops == 1 else f'1 to {max_ops} are'} allowed")
     ops: list[Op] = []
     seen: set[str] = set()
     for index, members in enumerate(entries):
         if index < len(entries) - 1 and ("op" not in members or members["op"].value != "step_completed"):
-            _refuse(f"ops[{index}]: only step_completed may be followed by another op")
+            refuse(f"ops[{index}]: only step_completed may be followed by another op")
         op = read_op(members, limits)
         ops.append(op)
         if isinstance(op, BadStep):
             break
         if isinstance(op, StepOp):
             if op.id in seen:
-                _refuse(f"ops[{index}]: the answer has two ops for the step {op.id!r}")
+                refuse(f"ops[{index}]: the answer has two ops for the step {op.id!r}")
             seen.add(op.id)
     return ops
 
@@ -74,7 +74,7 @@ def parse_introspection(status: int, body: bytes) -> Introspection:
     answer = _protocol_members(status, body)
     workflows = _value(answer, "workflows")
     if not isinstance(workflows, list):
-        _refuse('the answer has no list "workflows"')
+        refuse('the answer has no list "workflows"')
     sdk, capabilities = _value(answer, "sdk"), _value(answer, "capabilities")
     listed = capabilities if isinstance(capabilities, list) else []
     return Introspection(
@@ -101,9 +101,9 @@ def _protocol_members(status: int, body: bytes) -> _Answer:
         answer = _unwrapped(answer)
     version = _raw(answer, "runr_workflow")
     if version is None:
-        _refuse('the answer is not protocol v1: it has no "runr_workflow"')
+        refuse('the answer is not protocol v1: it has no "runr_workflow"')
     if version.value != PROTOCOL:
-        _refuse(f"the answer is of protocol {version.text[:40]}, this engine speaks {PROTOCOL}")
+        refuse(f"the answer is of protocol {version.text[:40]}, this engine speaks {PROTOCOL}")
     return answer
 
 
@@ -111,7 +111,7 @@ def _unwrapped(wrapping: _Answer) -> _Answer:
     status, body = _raw(wrapping, "statusCode"), _raw(wrapping, "body")
     assert status is not None, "it is how a wrapping is known"
     if not isinstance(status.value, int) or isinstance(status.value, bool):
-        _refuse(f"statusCode {status.text[:40]} is not an HTTP status")
+        refuse(f"statusCode {status.text[:40]} is not an HTTP status")
     text = "" if body is None else body.value if isinstance(body.value, str) else body.text
     if status.value != 200:
         raise http_fault(status.value, text[:_SHOWN_BYTES].encode(errors="replace"))
@@ -122,13 +122,13 @@ def _read(payload: bytes | str) -> _Answer:
     """The members of an object; those of each op where one of them is `ops`."""
     try:
         reader = Reader.of(payload, max_depth=_MAX_DEPTH)
-        return reader.read(lambda _: reader.members(lambda key: _ops(reader) if key == "ops" else reader.raw()))
+        return reader.read(lambda: reader.members(lambda key: _ops(reader) if key == "ops" else reader.raw()))
     except JsonError as error:
-        _refuse(f"the answer is not JSON of protocol {PROTOCOL}: {error}")
+        refuse(f"the answer is not JSON of protocol {PROTOCOL}: {error}")
 
 
 def _ops(reader: Reader) -> list[Members]:
-    return reader.elements(lambda: reader.members(lambda _: reader.raw()))
+    return reader.elements(reader.raw_members)
 
 
 def _raw(answer: _Answer, key: str) -> Raw | None:
@@ -149,7 +149,3 @@ def _sdk_info(sdk: Mapping[str, JsonValue]) -> SdkInfo:
 
 def _short(value: JsonValue) -> str:
     return cut(storable(value), _SDK_BYTES) if isinstance(value, str) else ""
-
-
-def _refuse(message: str) -> NoReturn:
-    raise FunctionFault("ProtocolError", cut(storable(message), _SHOWN_BYTES))
