@@ -1,0 +1,77 @@
+-- name: next_id
+-- Taken before the row is written: the sealed key names its project.
+select nextval('rt.project_id')::int;
+
+-- name: insert
+insert into rt.projects (tenant, id, slug, name, trigger_type, queue_stream, signing_key, key_print)
+values ($1, $2, $3, $4, $5, $6, $7, $8)
+on conflict (tenant, slug) do nothing
+returning id;
+
+-- name: by_slug
+select id, slug, name, trigger_type, queue_stream, endpoint_url, signing_key, previous_key, key_print, defs_file, defs_hash,
+       defs_source, sync_status, rt.ms(rotated_at) as rotated_ms, rt.ms(synced_at) as synced_ms, rt.ms(created_at) as created_ms,
+       rt.ms(rt.now()) as now_ms
+from {t}.projects where slug = $1;
+
+-- name: lock_by_slug
+-- Whoever changes a project or its definitions holds this row, so that two changes happen one after the other.
+select id, slug, name, trigger_type, queue_stream, endpoint_url, signing_key, previous_key, key_print, defs_file, defs_hash,
+       defs_source, sync_status, rt.ms(rotated_at) as rotated_ms, rt.ms(synced_at) as synced_ms, rt.ms(created_at) as created_ms,
+       rt.ms(rt.now()) as now_ms
+from {t}.projects where slug = $1 for no key update;
+
+-- name: list
+select id, slug, name, trigger_type, queue_stream, endpoint_url, signing_key, previous_key, key_print, defs_file, defs_hash,
+       defs_source, sync_status, rt.ms(rotated_at) as rotated_ms, rt.ms(synced_at) as synced_ms, rt.ms(created_at) as created_ms,
+       rt.ms(rt.now()) as now_ms
+from {t}.projects where $1::text is null or slug > $1 collate "C" order by slug collate "C" limit $2;
+
+-- name: exists_any
+select exists (select from {t}.projects);
+
+-- name: update_config
+update {t}.projects set name = $2, trigger_type = $3, queue_stream = $4 where id = $1;
+
+-- name: set_key
+update {t}.projects set signing_key = $2, key_print = $3 where id = $1;
+
+-- name: rotate_key
+update {t}.projects set previous_key = signing_key, signing_key = $2, key_print = $3, rotated_at = rt.now() where id = $1;
+
+-- name: set_endpoint
+update {t}.projects set endpoint_url = $2 where id = $1;
+
+-- name: set_file
+update {t}.projects set defs_file = $2 where id = $1;
+
+-- name: set_declared
+update {t}.projects set defs_hash = $2, defs_source = $3 where id = $1;
+
+-- name: set_synced
+update {t}.projects set sync_status = $2, synced_at = rt.now() where id = $1;
+
+-- name: delete
+delete from {t}.projects where id = $1;
+
+-- name: workflow_ids
+select id from {t}.workflows where project = $1;
+
+-- name: active_runs
+select id from rt.live where tenant = $1 and wf = any ($2) limit $3;
+
+-- name: lock_active_runs
+select id from rt.live where tenant = $1 and id = any ($2) order by id for no key update;
+
+-- name: some_runs
+select id from {t}.runs where wf = any ($1) limit $2;
+
+-- name: delete_runs
+with s as (delete from {t}.steps where run = any ($1)),
+     a as (delete from {t}.attempts where run = any ($1)),
+     e as (delete from {t}.ends where run = any ($1)),
+     i as (delete from rt.idem where run = any ($1))
+delete from {t}.runs where id = any ($1);
+
+-- name: delete_workflows
+delete from {t}.workflows where project = $1;

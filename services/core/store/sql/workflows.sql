@@ -1,0 +1,50 @@
+-- name: version
+select v from rt.defs_version where tenant = $1;
+
+-- name: versions
+select tenant, v from rt.defs_version where tenant = any ($1);
+
+-- name: bump
+-- Also the lock under which the tenant's definitions change: whoever starts a run holds it shared.
+update rt.defs_version set v = v + 1 where tenant = $1;
+
+-- name: load_projects
+select id, slug, endpoint_url, signing_key, trigger_type, queue_stream,
+       case when rotated_at + $1::bigint * interval '1 millisecond' > rt.now() then previous_key end as previous_key,
+       rt.ms(rotated_at) + $1::bigint - rt.ms(rt.now()) as previous_left_ms
+from {t}.projects;
+
+-- name: load_workflows
+select id, project, name, definition, is_active, archived_at is not null as archived from {t}.workflows order by id;
+
+-- name: of_project
+select id, name, definition, is_active, rt.ms(archived_at) as archived_ms, rt.ms(created_at) as created_ms,
+       rt.ms(updated_at) as updated_ms
+from {t}.workflows where project = $1 order by name collate "C";
+
+-- name: page
+select id, name, definition, is_active, rt.ms(archived_at) as archived_ms, rt.ms(created_at) as created_ms,
+       rt.ms(updated_at) as updated_ms
+from {t}.workflows
+where project = $1 and ($2::text is null or name > $2 collate "C") and ($3 or archived_at is null)
+order by name collate "C" limit $4;
+
+-- name: by_name
+select id, name, definition, is_active, rt.ms(archived_at) as archived_ms, rt.ms(created_at) as created_ms,
+       rt.ms(updated_at) as updated_ms
+from {t}.workflows where project = $1 and name = $2;
+
+-- name: put
+insert into rt.workflows (tenant, project, name, definition)
+select $1, $2, u.name, u.definition from unnest($3::text[], $4::text[]) u(name, definition) order by u.name
+on conflict (tenant, project, name)
+do update set definition = excluded.definition, archived_at = null, updated_at = rt.now();
+
+-- name: archive
+update {t}.workflows set archived_at = rt.now(), updated_at = rt.now() where id = any ($1);
+
+-- name: archive_all
+update {t}.workflows set archived_at = rt.now(), updated_at = rt.now() where project = $1 and archived_at is null;
+
+-- name: set_active
+update {t}.workflows set is_active = $2, updated_at = rt.now() where id = $1;
