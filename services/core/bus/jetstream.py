@@ -1,0 +1,233 @@
+"""The bus: hints over NATS JetStream. Every message may be lost, so nothing here waits for NATS or fails because of it.
+
+Publishing is a put into a bounded outbox; while NATS is away, and when the outbox is full, messages are dropped and
+counted. The connection is dialled again for as long as it takes; subscriptions, the stream and its consumer are made
+anew each time, since a NATS that restarts has forgotten a stream in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, TypeVar
+from uuid import UUID
+
+from services.core.bus import payload
+from services.core.bus.session import FAULTS, Session
+from services.core.bus.stream import ensure_ready_stream, pending_hints
+from services.core.bus.subjects import Subjects, partition_of
+from services.core.runtime.lifecycle import Component
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_FIRST_DIAL_S = 1.0
+_RECHECK_S = 30.0
+_PAUSES_S = (0.05, 1.0)
+_DRAIN_S = 1.0
+
+
+class _Outgoing(NamedTuple):
+    subject: str
+    data: bytes
+    traceparent: str
+
+
+class Bus(Component):
+    """One connection of this process to NATS. A `Publisher` of `services.core.engine.hints`."""
+
+    name = "bus"
+
+    def __init__(self, url: str, *, prefix: str = "runr", client_name: str = "runr", max_queued: int = 10_000) -> None:
+        self.subjects = Subjects(prefix)
+        self.dropped = 0
+        self._url = url
+        self._client_name = client_name
+        self._max_queued = max_queued
+        self._outbox: deque[_Outgoing] = deque()
+        self._wake = asyncio.Event()
+        self._recheck = asyncio.Event()
+        self._connected = asyncio.Event()
+        self._session: Session | None = None
+        self._subscriptions: list[tuple[str, Callable[[bytes], Awaitable[None]]]] = []
+        self._keeper: asyncio.Task[None] | None = None
+
+    @property
+    def connected(self) -> bool:
+        """Whether NATS is reachable now."""
+        return self._session is not None
+
+    async def start(self) -> None:
+        """Begin to connect; waits a moment for it, and goes on without."""
+        self._keeper = asyncio.create_task(self._keep_connected(), name="bus-connection")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_FIRST_DIAL_S):
+                await self._connected.wait()
+
+    async def run(self) -> None:
+        """Watch the connection's keeper, which ends only by a bug."""
+        assert self._keeper is not None
+        await asyncio.shield(self._keeper)
+
+    async def drain(self) -> None:
+        """Send what is in the outbox, within a second."""
+        session = self._session
+        if session is None:
+            return
+        with contextlib.suppress(*FAULTS):
+            async with asyncio.timeout(_DRAIN_S):
+                while self._outbox and session is self._session:
+                    await self._send_queued(session)
+                await session.client.flush(1)
+
+    async def stop(self) -> None:
+        """Close. A second call does nothing."""
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.cancel()
+            await asyncio.wait({keeper})
+
+    def publish_ready(self, run_ids: Sequence[UUID], traceparent: str = "") -> None:
+        """Hint that runs are ready: one message per partition and 256 of them."""
+        for partition, members in payload.by_partition(run_ids):
+            self._publish(self.subjects.ready(partition), payload.encode_ready(members, traceparent), traceparent)
+
+    def publish_cancel(self, owner: int, run_ids: Sequence[UUID]) -> None:
+        """Tell an owner that it holds these runs no more."""
+        for start in range(0, len(run_ids), payload.MAX_RUNS):
+            self._publish(self.subjects.cancel(owner), payload.encode_cancel(run_ids[start : start + payload.MAX_RUNS]))
+
+    def publish_timers(self, run_id: UUID, due_ms: Sequence[int]) -> None:
+        """Tell schedulers when timers of a run are due."""
+        self._publish(self.subjects.timer(partition_of(run_id)), payload.encode_timers(run_id, due_ms))
+
+    def publish_defs(self, tenant: int) -> None:
+        """Tell everybody that a tenant's definitions have changed."""
+        self._publish(self.subjects.defs(tenant), payload.encode_defs(tenant))
+
+    async def on_cancel(self, owner: int, handle: Callable[[tuple[UUID, ...]], Awaitable[None]]) -> None:
+        """Call `handle` with the runs of each notice for `owner`, now and after every reconnect."""
+        await self._subscribe(self.subjects.cancel(owner), payload.decode_cancel, handle)
+
+    async def on_timers(self, handle: Callable[[tuple[tuple[UUID, int], ...]], Awaitable[None]]) -> None:
+        """Call `handle` with each hint's pairs of run and due time (unix ms), of all partitions."""
+        await self._subscribe(self.subjects.every_timer, payload.decode_timers, handle)
+
+    async def on_defs(self, handle: Callable[[int], Awaitable[None]]) -> None:
+        """Call `handle` with each tenant whose definitions changed."""
+        await self._subscribe(self.subjects.every_defs, payload.decode_defs, handle)
+
+    async def session(self) -> Session:
+        """The live connection; waits for one."""
+        while self._session is None:
+            await self._connected.wait()
+        return self._session
+
+    async def pending(self) -> int | None:
+        """Ready hints that no executor has taken yet; None while NATS cannot tell."""
+        session = self._session
+        if session is None:
+            return None
+        try:
+            return await pending_hints(session.client, self.subjects)
+        except FAULTS:
+            self.look_again()
+            return None
+
+    def look_again(self) -> None:
+        """The stream or its consumer seems to be gone: make sure of them soon."""
+        self._recheck.set()
+
+    def _publish(self, subject: str, data: bytes, traceparent: str = "") -> None:
+        if self._session is None or len(self._outbox) >= self._max_queued:
+            self.dropped += 1
+            return
+        self._outbox.append(_Outgoing(subject, data, traceparent))
+        self._wake.set()
+
+    async def _subscribe(
+        self, subject: str, decode: Callable[[bytes], T], handle: Callable[[T], Awaitable[None]]
+    ) -> None:
+        async def receive(data: bytes) -> None:
+            await handle(decode(data))
+
+        self._subscriptions.append((subject, receive))
+        if self._session is not None:
+            with contextlib.suppress(*FAULTS):  # the next session subscribes
+                await self._session.subscribe(subject, receive)
+                await self._session.client.flush(1)
+
+    async def _keep_connected(self) -> None:
+        pause = _PAUSES_S[0]
+        while True:
+            try:
+                session = await Session.dial(self._url, self._client_name)
+            except FAULTS as error:
+                log.info("NATS is away", extra={"fault": type(error).__name__, "retry_in_s": pause})
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _PAUSES_S[1])
+                continue
+            pause = _PAUSES_S[0]
+            await self._serve(session)
+
+    async def _serve(self, session: Session) -> None:
+        """Use a session until it ends."""
+        tasks: set[asyncio.Task[None]] = set()
+        try:
+            for subject, receive in list(self._subscriptions):
+                await session.subscribe(subject, receive)
+            await session.client.flush(1)
+            self._session = session
+            self._connected.set()
+            log.info("connected to NATS")
+            tasks.add(asyncio.create_task(self._send(session), name="bus-send"))
+            tasks.add(asyncio.create_task(self._keep_stream(session), name="bus-stream"))
+            await session.closed.wait()
+            log.warning("lost NATS")
+        except FAULTS as error:
+            log.warning("lost NATS", extra={"fault": type(error).__name__})
+        finally:
+            self._session = None
+            self._connected.clear()
+            self.dropped += len(self._outbox)
+            self._outbox.clear()
+            for task in tasks:
+                task.cancel()
+            await session.close()
+            if tasks:  # nats-py may swallow a cancellation: the tasks also see that their session is over
+                self._wake.set()
+                self._recheck.set()
+                await asyncio.wait(tasks)
+
+    async def _send(self, session: Session) -> None:
+        while session is self._session:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self._send_queued(session)
+            except FAULTS:
+                self.dropped += 1
+
+    async def _send_queued(self, session: Session) -> None:
+        while self._outbox and session is self._session:
+            message = self._outbox.popleft()
+            headers = {"traceparent": message.traceparent} if message.traceparent else None
+            await session.client.publish(message.subject, message.data, headers=headers)
+
+    async def _keep_stream(self, session: Session) -> None:
+        """Make sure of the stream and its consumer now, when somebody missed them, and every half minute."""
+        while session is self._session:
+            self._recheck.clear()
+            try:
+                await ensure_ready_stream(session.client, self.subjects)
+            except FAULTS as error:
+                log.warning("no stream for ready hints", extra={"fault": str(error)})
+                await asyncio.sleep(1)
+                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_RECHECK_S):
+                    await self._recheck.wait()

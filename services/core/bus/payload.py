@@ -1,0 +1,106 @@
+"""Payloads on the subjects: `runr.workflows.internal.v1` messages to values and back."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from google.protobuf.message import DecodeError
+from runr.workflows.internal.v1 import dispatch_pb2
+
+from services.core.bus.subjects import partition_of
+
+MAX_RUNS = 256
+"""Runs that one message may name."""
+
+
+class ReadyHint(NamedTuple):
+    """Runs that are probably ready, and the W3C trace context of what made them so ("" for none)."""
+
+    run_ids: tuple[UUID, ...]
+    traceparent: str
+
+
+class BadPayload(Exception):
+    """Bytes that are not a message of this subject. A hint like that is dropped."""
+
+
+def by_partition(run_ids: Iterable[UUID]) -> Iterator[tuple[int, Sequence[UUID]]]:
+    """The runs in groups of one partition and at most `MAX_RUNS`."""
+    groups: dict[int, list[UUID]] = defaultdict(list)
+    for run_id in run_ids:
+        groups[partition_of(run_id)].append(run_id)
+    for partition, members in groups.items():
+        for start in range(0, len(members), MAX_RUNS):
+            yield partition, members[start : start + MAX_RUNS]
+
+
+def encode_ready(run_ids: Sequence[UUID], traceparent: str) -> bytes:
+    """A ready hint."""
+    return bytes(
+        dispatch_pb2.ReadyHint(run_ids=[run.bytes for run in run_ids], traceparent=traceparent).SerializeToString()
+    )
+
+
+def decode_ready(data: bytes) -> ReadyHint:
+    """Raises BadPayload."""
+    message = dispatch_pb2.ReadyHint()
+    _parse(message, data)
+    return ReadyHint(_ids(message.run_ids), message.traceparent)
+
+
+def encode_cancel(run_ids: Sequence[UUID]) -> bytes:
+    """A cancel notice."""
+    return bytes(dispatch_pb2.CancelNotice(run_ids=[run.bytes for run in run_ids]).SerializeToString())
+
+
+def decode_cancel(data: bytes) -> tuple[UUID, ...]:
+    """The runs that are no longer the receiver's. Raises BadPayload."""
+    message = dispatch_pb2.CancelNotice()
+    _parse(message, data)
+    return _ids(message.run_ids)
+
+
+def encode_timers(run_id: UUID, due_ms: Sequence[int]) -> bytes:
+    """Timers of one run, unix milliseconds."""
+    timers = [dispatch_pb2.TimerHint.Timer(run_id=run_id.bytes, due_at_ms=due) for due in due_ms]
+    return bytes(dispatch_pb2.TimerHint(timers=timers).SerializeToString())
+
+
+def decode_timers(data: bytes) -> tuple[tuple[UUID, int], ...]:
+    """Pairs of a run and when its timer is due. Raises BadPayload."""
+    message = dispatch_pb2.TimerHint()
+    _parse(message, data)
+    runs = _ids(timer.run_id for timer in message.timers)
+    return tuple(zip(runs, (timer.due_at_ms for timer in message.timers), strict=True))
+
+
+def encode_defs(tenant: int) -> bytes:
+    """A change of a tenant's definitions."""
+    return bytes(dispatch_pb2.DefsChanged(tenant=tenant).SerializeToString())
+
+
+def decode_defs(data: bytes) -> int:
+    """The tenant. Raises BadPayload."""
+    message = dispatch_pb2.DefsChanged()
+    _parse(message, data)
+    return int(message.tenant)
+
+
+def _parse(
+    message: dispatch_pb2.ReadyHint | dispatch_pb2.TimerHint | dispatch_pb2.CancelNotice | dispatch_pb2.DefsChanged,
+    data: bytes,
+) -> None:
+    try:
+        message.ParseFromString(data)
+    except DecodeError as error:
+        raise BadPayload("not a message of this subject") from error
+
+
+def _ids(values: Iterable[bytes]) -> tuple[UUID, ...]:
+    try:
+        return tuple(UUID(bytes=bytes(value)) for value in values)
+    except ValueError as error:
+        raise BadPayload("a run id is 16 bytes") from error

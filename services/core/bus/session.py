@@ -1,0 +1,95 @@
+"""One NATS connection from its dial to its end.
+
+It never reconnects by itself: a reconnecting nats-py client buffers publishes without bound, swallows cancellation and,
+once closed, lets a fetch loop spin. A new session per connection has none of these states; `Bus` makes the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+log = logging.getLogger(__name__)
+
+FAULTS = (OSError, TimeoutError, nats.errors.Error, asyncio.IncompleteReadError)
+"""What any call on a connection may raise when NATS is away, slow or half set up."""
+
+_DIAL_S = 2.0
+_CLOSE_S = 2.0
+_PING_S = 5
+_FLUSH_S = 2.0
+
+
+class Session:
+    """A live connection. `closed` is set when it has died; events in `watchers` are set then too."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.closed = asyncio.Event()
+        self.watchers: set[asyncio.Event] = set()
+
+    @classmethod
+    async def dial(cls, url: str, name: str) -> Session:
+        """Connect. Raises one of FAULTS."""
+        client = Client()
+        session = cls(client)
+        try:
+            async with asyncio.timeout(_DIAL_S):
+                await client.connect(
+                    url,
+                    name=name,
+                    allow_reconnect=False,
+                    max_reconnect_attempts=1,
+                    reconnect_time_wait=0,
+                    connect_timeout=1,
+                    ping_interval=_PING_S,
+                    max_outstanding_pings=2,
+                    flush_timeout=_FLUSH_S,
+                    error_cb=_on_error,
+                    closed_cb=session._on_closed,
+                )
+        except BaseException:
+            await _close(client)
+            raise
+        return session
+
+    async def subscribe(self, subject: str, handle: Callable[[bytes], Awaitable[None]]) -> None:
+        """Call `handle` for each message until the session ends. What it raises is logged and the message dropped."""
+
+        async def receive(message: Msg) -> None:
+            try:
+                await handle(message.data)
+            except Exception:
+                log.exception("a hint could not be handled", extra={"subject": message.subject})
+
+        await self.client.subscribe(subject, cb=receive)
+
+    async def close(self) -> None:
+        """End it, within two seconds even if the server hangs."""
+        await _close(self.client)
+        await self._on_closed()
+
+    async def _on_closed(self) -> None:
+        self.closed.set()
+        for watcher in self.watchers:
+            watcher.set()
+
+
+async def _on_error(error: Exception) -> None:
+    log.debug("nats: %s", error, exc_info=error)
+
+
+async def _close(client: Client) -> None:
+    with contextlib.suppress(*FAULTS):
+        async with asyncio.timeout(_CLOSE_S):
+            await client.close()
+    transport: Any = getattr(client, "_transport", None)
+    if transport is not None:  # a client that failed halfway does not close its socket itself
+        transport.close()
