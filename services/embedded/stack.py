@@ -9,18 +9,16 @@ import json
 import os
 import select
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from services.core.runtime.python_child import python_command, python_environ
 from services.embedded.home import Home
 
 _START_S = 90.0
 _COMMAND_S = 60.0
 _CLOSE_S = 40.0
-_ROOT = Path(__file__).resolve().parents[2]
 
 
 class StackFailed(Exception):
@@ -38,9 +36,9 @@ class EmbeddedStack:
         self.pids: dict[str, int | None] = {}
         self._buffer = b""
         self._keeper = subprocess.Popen(
-            [sys.executable, "-m", "services.embedded.keeper"],
+            python_command("services.embedded.keeper"),
             cwd="/",
-            env={**environ, "PYTHONPATH": str(_ROOT)},
+            env=python_environ(environ),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,

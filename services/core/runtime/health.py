@@ -89,10 +89,10 @@ class HealthServer:
         app = web.Application()
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
-        runner = web.AppRunner(app, access_log=None, handle_signals=False)
+        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
         await runner.setup()
         self._runner = runner
-        site = web.TCPSite(runner, self._address.host, self._address.port, shutdown_timeout=1.0)
+        site = web.TCPSite(runner, self._address.host, self._address.port)
         await site.start()
         host, port = runner.addresses[0][:2]
         self._address = Address(host=host, port=port)

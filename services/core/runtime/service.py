@@ -20,7 +20,9 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from services.core.runtime.clock import Clock, SystemClock
@@ -28,6 +30,7 @@ from services.core.runtime.config import ConfigError, describe, load
 from services.core.runtime.health import Health, HealthServer
 from services.core.runtime.lifecycle import STOP_TIMEOUT_S, Component, Supervisor
 from services.core.runtime.logs import configure_logs
+from services.core.runtime.parent import on_parent_death
 from services.core.runtime.parse import Address
 from services.core.runtime.settings import HEALTH_PORTS, LogSettings, ProcessSettings, TelemetrySettings
 from services.core.runtime.telemetry import Telemetry, start_telemetry
@@ -35,7 +38,6 @@ from services.core.runtime.telemetry import Telemetry, start_telemetry
 log = logging.getLogger(__name__)
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
-PARENT_PIPE = "RUNR_PARENT_PIPE"
 _ORPHAN_GRACE_S = 5.0
 _FORCE_MARGIN_S = 10.0
 
@@ -130,20 +132,24 @@ def _listen_for_stop(supervisor: Supervisor, grace_s: float, environ: Mapping[st
     """Drains on SIGTERM, SIGINT, and, when a parent holds our stdin as a pipe, on the parent's death."""
     loop = asyncio.get_running_loop()
 
-    def stop(reason: str, grace: float) -> None:
-        supervisor.request_stop(reason, grace_s=grace)
-        # A loop that hangs cannot run its own timeout: a thread ends the process for it.
-        watchdog = threading.Timer(grace + STOP_TIMEOUT_S + _FORCE_MARGIN_S, os._exit, args=(EXIT_FAILED,))
-        watchdog.daemon = True
-        watchdog.start()
+    def stop_on(number: signal.Signals) -> None:
+        _force_after(grace_s)
+        supervisor.request_stop(number.name)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop, number.name, grace_s)
-    if environ.get(PARENT_PIPE):
+        loop.add_signal_handler(number, stop_on, number)
+    orphan_grace_s = min(grace_s, _ORPHAN_GRACE_S)
 
-        def wait_for_parent() -> None:
-            while os.read(sys.stdin.fileno(), 4096):
-                pass
-            loop.call_soon_threadsafe(stop, "the parent is gone", min(grace_s, _ORPHAN_GRACE_S))
+    def orphaned() -> None:
+        _force_after(orphan_grace_s)
+        with suppress(RuntimeError):  # the loop has closed meanwhile
+            loop.call_soon_threadsafe(partial(supervisor.request_stop, "the parent is gone", grace_s=orphan_grace_s))
 
-        threading.Thread(target=wait_for_parent, name="parent-watch", daemon=True).start()
+    on_parent_death(environ, orphaned)
+
+
+def _force_after(grace_s: float) -> None:
+    """Ends the process by a thread when the drain has not: a loop that hangs cannot run its own timeout."""
+    watchdog = threading.Timer(grace_s + STOP_TIMEOUT_S + _FORCE_MARGIN_S, os._exit, args=(EXIT_FAILED,))
+    watchdog.daemon = True
+    watchdog.start()

@@ -1,0 +1,146 @@
+"""The services as child processes of one supervisor: started, watched, started again, stopped together.
+
+A child holds the read end of a pipe as its stdin and drains when we are gone, however that happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import aiohttp
+
+from services.core.runtime.parent import PARENT_PIPE
+from services.core.runtime.service import EXIT_USAGE
+
+log = logging.getLogger(__name__)
+
+_FIRST_BACKOFF_S = 0.1
+_LONGEST_BACKOFF_S = 5.0
+# A child that lived this long has not died of its start.
+_HEALTHY_S = 10.0
+_POLL_S = 0.05
+_KILL_MARGIN_S = 5.0
+
+
+class ChildRefused(Exception):
+    """A child ended because its settings are wrong: starting it again would not help."""
+
+
+@dataclass(frozen=True)
+class ChildSpec:
+    """One service: what to run and where it says that it is ready."""
+
+    name: str
+    command: Sequence[str]
+    environ: Mapping[str, str] = field(repr=False)
+    ready_url: str
+
+
+class Children:
+    """Runs children until `stop`. The first one is stopped before the others."""
+
+    def __init__(self, specs: Sequence[ChildSpec], *, grace_s: float) -> None:
+        self._specs = {spec.name: spec for spec in specs}
+        self._grace_s = grace_s
+        self._processes: dict[str, asyncio.subprocess.Process] = {}
+        self._stopping = False
+
+    def pids(self) -> dict[str, int]:
+        """Name → pid of the children that run now."""
+        return {name: process.pid for name, process in self._processes.items() if process.returncode is None}
+
+    async def keep(self) -> None:
+        """Keeps every child running; returns after `stop`. Raises ChildRefused (in a group) when one cannot start."""
+        async with asyncio.TaskGroup() as group:
+            for spec in self._specs.values():
+                group.create_task(self._keep(spec), name=f"keep-{spec.name}")
+
+    async def wait_ready(self, timeout_s: float) -> None:
+        """Returns when every child says that it is ready. Raises TimeoutError naming those that are not, and why."""
+        waiting = {name: "it has not answered" for name in self._specs}
+        deadline = time.monotonic() + timeout_s
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session:
+            while waiting:
+                for name in list(waiting):
+                    reason = await _ask(session, self._specs[name].ready_url)
+                    if reason is None:
+                        del waiting[name]
+                    else:
+                        waiting[name] = reason
+                if waiting and time.monotonic() > deadline:
+                    raise TimeoutError("; ".join(f"{name} is not ready: {reason}" for name, reason in waiting.items()))
+                if waiting:
+                    await asyncio.sleep(_POLL_S)
+
+    async def stop(self) -> None:
+        """Drains the first child, then the others together; kills those that outlive the grace period."""
+        self._stopping = True
+        first, *others = self._specs
+        await self._stop(first)
+        await asyncio.gather(*(self._stop(name) for name in others))
+
+    async def _stop(self, name: str) -> None:
+        process = self._processes.get(name)
+        if process is None or process.returncode is not None:
+            return
+        process.terminate()
+        try:
+            async with asyncio.timeout(self._grace_s + _KILL_MARGIN_S):
+                await process.wait()
+        except TimeoutError:
+            log.error("service did not stop in time", extra={"child": name})
+            process.kill()
+            await process.wait()
+
+    def kill(self) -> None:
+        """SIGKILL for all."""
+        self._stopping = True
+        for process in self._processes.values():
+            if process.returncode is None:
+                process.kill()
+
+    async def _keep(self, spec: ChildSpec) -> None:
+        backoff = _FIRST_BACKOFF_S
+        while not self._stopping:
+            born = time.monotonic()
+            process = await self._spawn(spec)
+            code = await process.wait()
+            if self._stopping:
+                return
+            if code == EXIT_USAGE:
+                raise ChildRefused(f"{spec.name} does not start with these settings")
+            if time.monotonic() - born > _HEALTHY_S:
+                backoff = _FIRST_BACKOFF_S
+            log.warning("service died, starting it again", extra={"child": spec.name, "code": code, "in_s": backoff})
+            await asyncio.sleep(backoff)
+            backoff = min(backoff * 2, _LONGEST_BACKOFF_S)
+
+    async def _spawn(self, spec: ChildSpec) -> asyncio.subprocess.Process:
+        process = await asyncio.create_subprocess_exec(
+            *spec.command,
+            env={**spec.environ, PARENT_PIPE: "1"},
+            stdin=subprocess.PIPE,
+            # A terminal's Ctrl-C must reach us only, so that the order of the stop is ours.
+            start_new_session=True,
+        )
+        self._processes[spec.name] = process
+        if self._stopping:
+            process.terminate()
+        return process
+
+
+async def _ask(session: aiohttp.ClientSession, url: str) -> str | None:
+    """None when ready, else the reason."""
+    try:
+        async with session.get(url) as answer:
+            if answer.status == 200:
+                return None
+            checks = (await answer.json())["checks"]
+            return ", ".join(f"{name}: {state}" for name, state in checks.items() if state != "ok")
+    except (aiohttp.ClientError, TimeoutError, OSError, KeyError, ValueError) as error:
+        return type(error).__name__

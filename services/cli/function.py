@@ -1,0 +1,41 @@
+"""`runr dev --function URL`: registers a function with the default project and keeps its definitions in step."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Any
+
+from services.cli.api import ApiClient, ApiFailure
+
+APP = "/api/projects/default/workflows/app"
+SYNC = "/api/projects/default/workflows/sync"
+WORKFLOWS = "/api/projects/default/workflows"
+
+_POLL_S = 3.0
+
+
+async def register_function(api: ApiClient, url: str) -> Any:
+    """Points the default project at `url` and syncs once. Returns the answer of the sync."""
+    await api.call("PATCH", APP, {"endpoint_url": url})
+    return await api.call("POST", SYNC)
+
+
+async def follow_function(api_url: str, token: str, url: str) -> None:
+    """Registers `url` and syncs every few seconds, until cancelled; prints changes and faults, once each."""
+    shown = ""
+    async with ApiClient(api_url, token) as api:
+        await api.call("PATCH", APP, {"endpoint_url": url})
+        while True:
+            try:
+                await api.call("POST", SYNC)
+                listed = await api.call("GET", WORKFLOWS)
+                names = ", ".join(sorted(workflow["name"] for workflow in listed["data"]))
+                state = f"function {url}: {names or 'no workflows'}"
+            except ApiFailure as failure:
+                state = f"function {url}: {failure}"
+            if state != shown:
+                sys.stdout.write(f"{state}\n")
+                sys.stdout.flush()
+                shown = state
+            await asyncio.sleep(_POLL_S)

@@ -1,0 +1,60 @@
+"""The `runr` command (engine section 12). Exit codes: 0 done, 1 failed, 2 wrong usage or settings."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+
+from services.cli import demo, dev, doctor, migrate, serve
+from services.cli.failure import Failure
+from services.core.runtime.service import EXIT_FAILED, EXIT_OK, loop_factory
+
+
+def parser() -> argparse.ArgumentParser:
+    """The grammar of the command line."""
+    top = argparse.ArgumentParser(prog="runr", description="RunR workflows: a durable workflow engine.")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    part = commands.add_parser("dev", help="everything on this machine: Postgres, NATS and the four services")
+    part.add_argument("--port", type=int, help="port of the API (default: 8080, or a free one, remembered)")
+    part.add_argument("--function", metavar="URL", help="register this function with the default project and sync it")
+
+    part = commands.add_parser("serve", help="run one service, or all of them in one process")
+    part.add_argument("service", choices=[*serve.SERVICES, "all"])
+
+    commands.add_parser("migrate", help="bring the database at DATABASE_URL to this version's schema")
+    commands.add_parser("doctor", help="check the database, NATS and the services")
+    commands.add_parser("demo", help="watch an order workflow survive a kill -9")
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code."""
+    given = parser().parse_args(argv)
+    if given.command == "serve":
+        return serve.serve(given.service, os.environ)
+    try:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            if given.command == "dev":
+                return runner.run(dev.run(os.environ, port=given.port, function=given.function))
+            if given.command == "migrate":
+                return runner.run(migrate.run(os.environ))
+            if given.command == "doctor":
+                return runner.run(doctor.run(os.environ))
+            return runner.run(demo.run(os.environ))
+    except Failure as failure:
+        sys.stderr.write(f"runr {given.command}: {failure}\n")
+        return failure.code
+    except BrokenPipeError:
+        # Whoever read our output has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_OK
+    except KeyboardInterrupt:
+        return EXIT_FAILED
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

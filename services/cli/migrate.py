@@ -1,0 +1,28 @@
+"""`runr migrate`: the schema of this version, in the database that DATABASE_URL names."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+
+from services.cli.failure import Failure
+from services.core.runtime.config import ConfigError, load
+from services.core.runtime.service import EXIT_OK, EXIT_USAGE
+from services.core.runtime.settings import DatabaseSettings
+from services.core.store.migrate import migrate
+
+
+async def run(environ: Mapping[str, str]) -> int:
+    """Applies what is missing and lists it; safe to run twice and at once."""
+    try:
+        settings = load(DatabaseSettings, environ)
+    except ConfigError as error:
+        raise Failure(str(error), EXIT_USAGE) from None
+    try:
+        applied = await migrate(settings.url)
+    except OSError as error:
+        raise Failure(f"the database cannot be reached: {error.strerror or error}") from error
+    for name in applied:
+        sys.stdout.write(f"applied {name}\n")
+    sys.stdout.write("the schema is up to date\n")
+    return EXIT_OK

@@ -1,0 +1,63 @@
+"""ULIDs: both forms name the same id, sort by time, and rise within one process whatever the clock does."""
+
+from __future__ import annotations
+
+import random
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.core.runtime.ids import UlidFactory, ulid_text, ulid_unix_ms, ulid_uuid
+
+
+class SetClock:
+    """A clock that shows what it is told."""
+
+    def __init__(self, *times: int) -> None:
+        self._times = list(times)
+
+    def unix_ms(self) -> int:
+        return self._times.pop(0)
+
+    def monotonic(self) -> float:
+        return 0.0
+
+
+@given(st.uuids(), st.uuids())
+def test_text_and_uuid_are_the_same_id_and_sort_alike(one: uuid.UUID, other: uuid.UUID) -> None:
+    assert ulid_uuid(ulid_text(one)) == one
+    assert ulid_uuid(ulid_text(one).lower()) == one
+    assert (ulid_text(one) < ulid_text(other)) == (one.int < other.int)
+
+
+@given(st.lists(st.integers(0, 2**47), min_size=2, max_size=20), st.integers())
+def test_ids_rise_whatever_the_clock_does(times: list[int], seed: int) -> None:
+    factory = UlidFactory(SetClock(*times), random.Random(seed))
+    made = [factory.new() for _ in times]
+    assert made == sorted(set(made))
+    assert ulid_unix_ms(made[0]) == times[0]
+
+
+def test_a_full_millisecond_runs_over_into_the_next() -> None:
+    class AllOnes(random.Random):
+        def getrandbits(self, k: int, /) -> int:
+            return (1 << k) - 1
+
+    factory = UlidFactory(SetClock(5, 5), AllOnes())
+    assert [ulid_unix_ms(factory.new()) for _ in range(2)] == [5, 6]
+
+
+def test_known_form() -> None:
+    assert ulid_text(uuid.UUID(int=0)) == "0" * 26
+    assert ulid_text(uuid.UUID(int=2**128 - 1)) == "7" + "Z" * 25
+    assert ulid_unix_ms(ulid_uuid("01ARZ3NDEKTSV4RRFFQ69G5FAV")) == 1_469_922_850_259
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0" * 25, "0" * 27, "8" + "0" * 25, "U" * 26, "0" * 25 + "-", "é" + "0" * 25, "ı" * 26]
+)
+def test_what_is_no_ulid_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected a ULID"):
+        ulid_uuid(text)
