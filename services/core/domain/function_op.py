@@ -59,6 +59,7 @@ _INPUT_BYTES = 32 * 1024
 _ATTEMPTS = range(1, 22)
 _LONGEST_MS = 10**15
 _SINCE_START = -1
+_RESERVED_NAMES = ("app", "sync")
 
 _workflow_name = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}").fullmatch
 
@@ -175,10 +176,10 @@ def _wait_for_event(op: Members, step: _Step, limits: AnswerLimits) -> StepOp:
 
 def _invoke(op: Members, step: _Step, limits: AnswerLimits) -> StepOp:
     workflow = value_of(op, "workflow")
-    if not isinstance(workflow, str) or not _workflow_name(workflow):
+    if not isinstance(workflow, str) or not _workflow_name(workflow) or workflow in _RESERVED_NAMES:
         raise BadField(
             f"workflow {shown(op, 'workflow')} is not a workflow's name: 1 to 100 letters, digits and . _ -, "
-            "a letter or digit first"
+            "a letter or digit first, and not app or sync"
         )
     data = payload(op, "data", "{}", limits.output_bytes)
     if not isinstance(value_of(op, "data"), dict | None):
