@@ -148,9 +148,24 @@ async def test_one_failing_drain_or_stop_does_not_keep_the_others_from_theirs() 
     assert diary[-4:] == ["drain broken", "drain pool", "stop broken", "stop pool"]
 
 
-def test_two_components_of_one_name_are_refused() -> None:
-    with pytest.raises(ValueError, match="unique"):
-        Supervisor([Part("a", []), Part("a", [])], health=Health(), grace_s=1)
+async def test_services_in_one_process_have_their_own_checks_and_one_life() -> None:
+    whole = Health()
+    ingest, executor = whole.part("ingest"), whole.part("executor")
+
+    async def away() -> None:
+        raise NotReady("away")
+
+    async def there() -> None:
+        return
+
+    ingest.register("postgres", away)
+    executor.register("postgres", there)
+    whole.set_started()
+    assert await executor.readiness() == (True, {"process": "ok", "postgres": "ok"})
+    assert await ingest.readiness() == (False, {"process": "ok", "postgres": "away"})
+    assert await whole.readiness() == (False, {"process": "ok", "ingest": "postgres: away", "executor": "ok"})
+    whole.set_draining()
+    assert not (await executor.readiness())[0]
 
 
 async def test_readiness_over_http_names_the_dependency_and_no_secret() -> None:

@@ -28,9 +28,23 @@ class NotReady(Exception):
 class Health:
     """The readiness of one process: not ready until started, not ready again from the first moment of a drain."""
 
-    def __init__(self) -> None:
+    def __init__(self, whole: Health | None = None) -> None:
         self._checks: dict[str, Check] = {}
+        self._whole = whole
         self._phase = "starting"
+
+    def part(self, name: str) -> Health:
+        """The readiness of one service among several in the process: own checks, shared life."""
+        part = Health(self)
+
+        async def check() -> None:
+            report = await part._ask_all()
+            faults = [f"{asked}: {reason}" for asked, reason in report.items() if reason != "ok"]
+            if faults:
+                raise NotReady(", ".join(faults))
+
+        self.register(name, check)
+        return part
 
     def register(self, name: str, check: Check) -> None:
         """Adds a check that raises when its dependency cannot be used; `NotReady` to say why."""
@@ -48,10 +62,13 @@ class Health:
 
     async def readiness(self) -> tuple[bool, Mapping[str, str]]:
         """Whether the process may get work, and `ok` or the reason for the process itself and for each check."""
-        report = {"process": "ok" if self._phase == "started" else self._phase}
-        results = await asyncio.gather(*(_ask(check) for check in self._checks.values()))
-        report.update(zip(self._checks, results, strict=True))
+        phase = self._whole._phase if self._whole else self._phase
+        report = {"process": "ok" if phase == "started" else phase, **await self._ask_all()}
         return all(reason == "ok" for reason in report.values()), report
+
+    async def _ask_all(self) -> dict[str, str]:
+        results = await asyncio.gather(*(_ask(check) for check in self._checks.values()))
+        return dict(zip(self._checks, results, strict=True))
 
 
 async def _ask(check: Check) -> str:

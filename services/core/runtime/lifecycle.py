@@ -45,9 +45,6 @@ class Supervisor:
     def __init__(
         self, components: Sequence[Component], *, health: Health, grace_s: float, drain_delay_s: float = 0.0
     ) -> None:
-        names = [component.name for component in components]
-        if len(set(names)) != len(names):
-            raise ValueError(f"component names must be unique, got {', '.join(names)}")
         self._components = tuple(components)
         self._health = health
         self._grace_s = grace_s

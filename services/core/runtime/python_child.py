@@ -1,4 +1,4 @@
-"""Starting another process of this program: the same interpreter, and the same code whatever folder it is started in."""
+"""Starting another process of this program: same interpreter, same code, whatever the current folder."""
 
 from __future__ import annotations
 

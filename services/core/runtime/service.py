@@ -108,7 +108,11 @@ async def _run(
     components: list[Component] = []
     for name, module in modules.items():
         runtime = Runtime(
-            service=name, clock=SystemClock(), random=random.SystemRandom(), health=health, telemetry=traces[name]
+            service=name,
+            clock=SystemClock(),
+            random=random.SystemRandom(),
+            health=health if len(modules) == 1 else health.part(name),
+            telemetry=traces[name],
         )
         components.extend(module.build(settings[name], runtime))
     supervisor = Supervisor(
