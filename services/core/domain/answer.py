@@ -23,8 +23,10 @@ from services.core.domain.run import STEP_KINDS, RunView, Status
 
 
 def apply_ops(state: RunView, cause: Answered, now: int) -> Outcome:
-    """Apply the ops of one answer. Ops of steps that are memoized already are skipped; only skipped ones are a strike."""
-    fresh = [op for op in cause.ops if not (_step_id(op) in cause.repeated)]
+    """Apply the ops of one answer. Ops of steps that are memoized already are skipped; only skipped ones are a
+    strike.
+    """
+    fresh = [op for op in cause.ops if _step_id(op) not in cause.repeated]
     if not fresh:
         return _strike(state, cause.ops)
     effects: list[Effect] = []

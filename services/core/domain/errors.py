@@ -22,7 +22,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One fault of an input: `path` like `events[3].name` (empty = the whole body) and a text that says what is allowed."""
+    """One fault of an input: `path` like `events[3].name` (empty = the whole body) and a text that says what is
+    allowed.
+    """
 
     path: str
     message: str

@@ -65,8 +65,9 @@ class Limits:
 class RunView:
     """What a decision sees of a run.
 
-    `step_failures`: failed attempts so far of steps that are being retried, by step id. `memoized`: whether a step id has a
-    stored result is asked through `is_memoized`, so that the holder's own index of thousands of steps is not copied.
+    `step_failures`: failed attempts so far of steps that are being retried, by step id. `memoized`: whether a step id
+    has a stored result is asked through `is_memoized`, so that the holder's own index of thousands of steps is not
+    copied.
     """
 
     status: Status

@@ -1,8 +1,8 @@
 """The state machine of a run: one table, one pure function. Nothing else decides a status (engine section 5).
 
-`TABLE` says where each cause may lead from each status. `decide` picks the way and names the effects that are written in the
-same transaction. The set-based statements of the store (`store/migrations`) act on many runs at once and follow the same table;
-`tests/integration/test_transition_table.py` holds them against it.
+`TABLE` says where each cause may lead from each status. `decide` picks the way and names the effects that are written
+in the same transaction. The set-based statements of the store (`store/migrations`) act on many runs at once and follow
+the same table; `tests/integration/test_transition_table.py` holds them against it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ TABLE: dict[type[Cause], dict[Status, frozenset[Status]]] = {
     FunctionFailed: {Status.RUNNING: frozenset({Status.DELAYED, Status.FAILED})},
     LeaseExpired: {Status.RUNNING: frozenset({Status.QUEUED, Status.BLOCKED, Status.PARKED, Status.FAILED})},
     LetGo: {Status.RUNNING: _READY},
-    Due: {status: _READY for status in _RESTING} | {status: frozenset({status}) for status in (Status.RUNNING, *_READY)},
+    Due: {status: _READY for status in _RESTING}
+    | {status: frozenset({status}) for status in (Status.RUNNING, *_READY)},
     Delivered: {status: _READY for status in _RESTING - {Status.PARKED}}
     | {status: frozenset({status}) for status in (Status.RUNNING, Status.PARKED, *_READY)},
     Cancel: {status: frozenset({Status.CANCELLED}) for status in ACTIVE},
@@ -79,15 +80,17 @@ class Decision:
 def decide(state: RunView, cause: Cause, now: int) -> Decision:
     """What `cause` does to a run in `state`.
 
-    `now` is the engine's clock in unix milliseconds; delays in effects are relative to the commit, absolute times as given.
-    Raises IllegalTransition when the table has no way from this status.
+    `now` is the engine's clock in unix milliseconds; delays in effects are relative to the commit, absolute times as
+    given. Raises IllegalTransition when the table has no way from this status.
     """
     ways = TABLE[type(cause)].get(state.status)
     if ways is None:
         raise IllegalTransition(f"{type(cause).__name__} cannot happen to a run that is {state.status.name}")
     decision = _decide(state, cause, now)
     if decision.status not in ways:
-        raise IllegalTransition(f"{type(cause).__name__} may not lead from {state.status.name} to {decision.status.name}")
+        raise IllegalTransition(
+            f"{type(cause).__name__} may not lead from {state.status.name} to {decision.status.name}"
+        )
     return decision
 
 
@@ -98,22 +101,16 @@ def _decide(state: RunView, cause: Cause, now: int) -> Decision:
         case FunctionFailed(fault=fault, jitter=jitter):
             return _from_outcome(function_attempt(state, OpError(fault.name, fault.message), jitter=jitter))
         case LeaseExpired():
-            lost = OpError("WorkerLost", "the engine process that ran this step disappeared")
-            outcome = function_attempt(state, lost, jitter=0.0)
-            if outcome.status is Status.DELAYED:  # the backoff is for faults of the function
-                return _plain(state, Status.QUEUED, outcome.effects[:1], function_failures=outcome.function_failures)
-            return _from_outcome(outcome)
+            return _lost(state)
         case LeaseTaken():
             return _plain(state, Status.RUNNING)
         case SlotGranted():
             return _plain(state, Status.QUEUED)
         case LetGo():
             return _plain(state, _ready(state))
-        case Due():
-            return _plain(state, _ready(state) if state.status in _RESTING else state.status)
-        case Delivered():
-            rests = state.status in _RESTING and state.status is not Status.PARKED
-            return _plain(state, _ready(state) if rests else state.status)
+        case Due() | Delivered():
+            wakes = state.status in _RESTING and (isinstance(cause, Due) or state.status is not Status.PARKED)
+            return _plain(state, _ready(state) if wakes else state.status)
         case Cancel():
             return _plain(state, Status.CANCELLED, (EndRun(),))
         case DeadlinePassed():
@@ -121,6 +118,15 @@ def _decide(state: RunView, cause: Cause, now: int) -> Decision:
             return _plain(state, Status.TIMED_OUT, (EndRun(error=error),))
         case Retried():
             return Decision(status=_ready(state), steps=state.steps)
+
+
+def _lost(state: RunView) -> Decision:
+    """WorkerLost counts as a failed function attempt, but is tried at once: the backoff is for faults of the function."""
+    lost = OpError("WorkerLost", "the engine process that ran this step disappeared")
+    outcome = function_attempt(state, lost, jitter=1.0)
+    if outcome.status is Status.DELAYED:
+        return _plain(state, Status.QUEUED, outcome.effects[:1], function_failures=outcome.function_failures)
+    return _from_outcome(outcome)
 
 
 def _ready(state: RunView) -> Status:

@@ -111,7 +111,8 @@ class StartRow(NamedTuple):
 class CommitItem:
     """All that one commit changes of one run. `epoch` and `rev` are the fence, `mail` what the holder has seen.
 
-    `keep`: the lease goes on. Otherwise `st` is the letter of the status the run rests in. `steps`, `size` and `uses` are deltas.
+    `keep`: the lease goes on. Otherwise `st` is the letter of the status the run rests in. `steps`, `size` and `uses`
+    are deltas.
     """
 
     run: UUID
@@ -147,7 +148,9 @@ class CommitItem:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The commit happened. `mail` and `st` are the run's after it; `gate` the concurrency gate it belongs to, if any."""
+    """The commit happened. `mail` and `st` are the run's after it; `gate` the concurrency gate it belongs to, if
+    any.
+    """
 
     mail: int
     st: str

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
-
 import asyncpg
 
 from services.core.domain.errors import Unavailable
@@ -35,7 +34,9 @@ PASSING = (
 
 
 class UnfitDatabase(Exception):
-    """The server's settings do not keep what the engine promises, or the connection goes through a transaction pooler."""
+    """The server's settings do not keep what the engine promises, or the connection goes through a transaction
+    pooler.
+    """
 
 
 async def connect(dsn: str, name: str) -> asyncpg.Connection:
@@ -116,16 +117,21 @@ class Database:
 
 
 async def check_fitness(connection: asyncpg.Connection) -> None:
-    """Refuse a server that may forget what it acknowledged, and a pooler that loses the session. Raises UnfitDatabase."""
+    """Refuse a server that may forget what it acknowledged, and a pooler that loses the session. Raises
+    UnfitDatabase.
+    """
     for setting in ("fsync", "full_page_writes", "synchronous_commit"):
         value = await connection.fetchval("select current_setting($1)", setting)
         if value == "off":
             raise UnfitDatabase(
-                f"Postgres runs with {setting} = off: a crash would lose what the engine acknowledged. Set {setting} = on."
+                f"Postgres runs with {setting} = off: a crash would lose what the engine acknowledged. "
+                f"Set {setting} = on."
             )
     first = await connection.fetchval("select pg_backend_pid()")
     await connection.execute("select set_config('rt.session_probe', 'kept', false)")
-    second = await connection.fetchrow("select pg_backend_pid() as pid, current_setting('rt.session_probe', true) as probe")
+    second = await connection.fetchrow(
+        "select pg_backend_pid() as pid, current_setting('rt.session_probe', true) as probe"
+    )
     if second is None or second["pid"] != first or second["probe"] != "kept":
         raise UnfitDatabase(
             "this address loses the session between statements (a pooler in transaction mode): "

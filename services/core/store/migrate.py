@@ -25,7 +25,9 @@ class Migration:
 
 
 class MigrationMismatch(Exception):
-    """A migration that was applied here differs from the file of that name: this code and this database do not belong together."""
+    """A migration that was applied here differs from the file of that name: this code and this database do not belong
+    together.
+    """
 
 
 def migrations(folder: Path = FOLDER) -> list[Migration]:
@@ -38,7 +40,9 @@ def migrations(folder: Path = FOLDER) -> list[Migration]:
 
 
 async def migrate(dsn: str) -> list[str]:
-    """Bring the database at `dsn` to this code's schema. Returns the names applied now; concurrent callers wait for the first."""
+    """Bring the database at `dsn` to this code's schema. Returns the names applied now; concurrent callers wait for
+    the first.
+    """
     connection = await asyncpg.connect(dsn)
     try:
         await connection.execute("select pg_advisory_lock($1)", _LOCK)

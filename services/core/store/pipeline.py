@@ -1,8 +1,8 @@
 """The commit pipeline: what waits, from all runs of this process, becomes one set-based transaction.
 
-Natural group commit: a batch is what piled up while the last one was committed; there is no timer, so a lone step waits for
-nothing. One item a run is in a batch (rulings C7). A batch that the database refuses is halved until the culprit stands alone
-(C23); a batch whose answer was lost is looked up, never blindly sent again (C4).
+Natural group commit: a batch is what piled up while the last one was committed; there is no timer, so a lone step
+waits for nothing. One item a run is in a batch (rulings C7). A batch that the database refuses is halved until the
+culprit stands alone (C23); a batch whose answer was lost is looked up, never blindly sent again (C4).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import asyncpg
 
 from services.core.domain.errors import Unavailable
 from services.core.store.batch import arguments, statement
-from services.core.store.commit_item import Committed, CommitItem, Fenced, StorageRefused
+from services.core.store.commit_item import CommitItem, Committed, Fenced, StorageRefused
 from services.core.store.database import PASSING, connect
 from services.core.store.queries import queries
 

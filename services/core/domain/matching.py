@@ -1,0 +1,74 @@
+"""Which waits an event hits: how a wait is indexed, and what an arriving event looks up (architecture section 3).
+
+A condition is specialized when the wait is opened: every `event.…` path becomes the constant it is for this run, so
+that only the incoming event (`async`) is left open. An equality among its conjuncts then finds the wait by (event
+name, path, value).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from services.core.domain.expression import (
+    condition_from_json,
+    condition_holds,
+    condition_to_json,
+    hash_value,
+    index_key,
+    parse,
+    specialize,
+    value_at,
+)
+from services.core.domain.json_text import parse_json
+
+SCAN = (0, 0)
+"""The key of waits that no equality finds: they are scanned by the event's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitKey:
+    """How a wait is found and decided: hashes to find it, `condition` (JSON, None = the name alone) to decide."""
+
+    name_h: int
+    path: str | None
+    path_h: int
+    val_h: int
+    condition: str | None
+
+
+def name_hash(event_name: str) -> int:
+    """The hash by which waits are indexed under an event's name."""
+    return hash_value(event_name)
+
+
+def event_value(*, id: str, name: str, data: str, ts: int) -> dict[str, Any]:
+    """An event as expressions see it."""
+    return {"id": id, "name": name, "data": parse_json(data), "ts": ts}
+
+
+def wait_key(event_name: str, condition: str | None, trigger: Mapping[str, Any]) -> WaitKey:
+    """How a wait for `event_name` under `condition` (expression text) is kept, for a run that `trigger` started."""
+    name_h = name_hash(event_name)
+    if condition is None:
+        return WaitKey(name_h, None, *SCAN, None)
+    special = specialize(parse(condition), trigger)
+    key = index_key(special)
+    text = condition_to_json(special)
+    if key is None:
+        return WaitKey(name_h, None, *SCAN, text)
+    path, val_h = key
+    return WaitKey(name_h, path, hash_value(path), val_h, text)
+
+
+def lookup_keys(event: Mapping[str, Any], paths: Iterable[str]) -> list[tuple[int, int]]:
+    """The (path, value) hashes under which waits for this event may be found; `paths` are those ever waited on for its
+    name.
+    """
+    return [SCAN, *((hash_value(path), hash_value(value_at(path, event))) for path in paths)]
+
+
+def holds(condition: str | None, event: Mapping[str, Any]) -> bool:
+    """Whether an event fulfils a stored condition."""
+    return condition is None or condition_holds(condition_from_json(condition), event)

@@ -1,0 +1,194 @@
+"""Accept events: dedupe, then cancel → resume → start, all in one transaction with the acceptance (engine section 6).
+
+The order of statements is part of the design (rulings C8–C11): ids first (sorted; a duplicate waits there for the
+first's end), then a fresh look at the waits, then the runs' rows in the order of their ids, then the changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from uuid import UUID, uuid4
+
+import asyncpg
+
+from services.core.domain.matching import name_hash
+from services.core.engine.accept_plan import EventPlan, FoundWait, Incoming, cut, fill, lookups, new_plan
+from services.core.engine.dedupe import Accepted, accepted_before, firsts
+from services.core.engine.definitions import DefinitionsCache, TenantDefinitions
+from services.core.engine.hints import Hints
+from services.core.engine.retrying import retrying
+from services.core.engine.starts import cancel_waits, insert_starts, start_row
+from services.core.runtime.ids import UlidFactory
+from services.core.store.commit_item import StartRow, WaitRow
+from services.core.store.database import Database
+from services.core.store.queries import queries
+
+
+@dataclass(slots=True)
+class _Aftermath:
+    """What others must hear of after the commit."""
+
+    ready: list[UUID] = field(default_factory=list)
+    cancelled: dict[int, list[UUID]] = field(default_factory=dict)
+
+
+class EventAcceptor:
+    """Accepts events of one tenant at a time, a request as a whole."""
+
+    def __init__(self, database: Database, definitions: DefinitionsCache, hints: Hints, ids: UlidFactory) -> None:
+        self._database = database
+        self._definitions = definitions
+        self._hints = hints
+        self._ids = ids
+
+    async def accept(self, tenant: int, events: Sequence[Incoming], *, trace: str | None = None) -> list[Accepted]:
+        """Accept all of them or, on an error, none. Answers in their order. Raises Unavailable.
+
+        The events must be valid (`domain.event`); names reserved for the platform are the caller's matter.
+        """
+        ids = [self._ids.new() for _ in events]
+        return await self.accept_as(tenant, events, ids, accept_id=uuid4(), trace=trace)
+
+    async def accept_as(
+        self,
+        tenant: int,
+        events: Sequence[Incoming],
+        ids: Sequence[UUID],
+        *,
+        accept_id: UUID,
+        trace: str | None = None,
+    ) -> list[Accepted]:
+        """`accept` under ids fixed before: calling it again with the same ids and accept_id changes nothing more."""
+        answers, aftermath = await retrying(lambda _: self._once(tenant, events, ids, accept_id, trace))
+        self._hints.ready(aftermath.ready, traceparent=trace)
+        for owner, runs in aftermath.cancelled.items():
+            self._hints.cancelled(owner, runs)
+        return answers
+
+    async def _once(
+        self, tenant: int, events: Sequence[Incoming], ids: Sequence[UUID], accept_id: UUID, trace: str | None
+    ) -> tuple[list[Accepted], _Aftermath]:
+        aftermath = _Aftermath()
+        first = firsts(events)
+        async with self._database.transaction() as connection:
+            known = await accepted_before(connection, tenant, events, ids, accept_id)
+            fresh = [place for place in range(len(events)) if first[place] == place and place not in known]
+            if fresh:
+                definitions = await self._definitions.get(connection, tenant)
+                now = await connection.fetchval(queries("engine")["now_ms"])
+            while fresh:
+                count = cut([events[place] for place in fresh], definitions)
+                group, fresh = fresh[:count], fresh[count:]
+                plans = [new_plan(events[place], ids[place], now) for place in group]
+                await self._carry_out(connection, tenant, plans, definitions, trace, aftermath)
+                known.update((place, Accepted.of(plan)) for place, plan in zip(group, plans, strict=True))
+        answers = [known[f] if f == place else replace(known[f], duplicate=True) for place, f in enumerate(first)]
+        return answers, aftermath
+
+    async def _carry_out(
+        self,
+        connection: asyncpg.Connection,
+        tenant: int,
+        plans: list[EventPlan],
+        definitions: TenantDefinitions,
+        trace: str | None,
+        aftermath: _Aftermath,
+    ) -> None:
+        fill(plans, await _find_waits(connection, tenant, plans), definitions)
+        await _hit_runs(connection, tenant, plans, aftermath)
+        await self._start_runs(connection, plans, trace, aftermath)
+        await _store(connection, tenant, plans, trace)
+
+    async def _start_runs(
+        self, connection: asyncpg.Connection, plans: list[EventPlan], trace: str | None, aftermath: _Aftermath
+    ) -> None:
+        starts: list[StartRow] = []
+        waits: list[WaitRow] = []
+        for plan in plans:
+            for entry in plan.starts:
+                run = self._ids.new()
+                starts.append(
+                    start_row(
+                        entry,
+                        run=run,
+                        source="queue" if plan.incoming.src == "q" else "event",
+                        event=plan.id,
+                        event_name=plan.incoming.name,
+                        event_ts=plan.ts,
+                        event_data=None,
+                        trigger=plan.value,
+                        test=plan.incoming.test,
+                        trace=trace,
+                    )
+                )
+                waits += cancel_waits(entry, run, plan.value)
+        found = iter(await insert_starts(connection, starts, waits))
+        for plan in plans:
+            for _ in plan.starts:
+                run, is_new = next(found)
+                plan.runs.append(run)
+                if is_new:
+                    aftermath.ready.append(run)
+
+
+async def _find_waits(
+    connection: asyncpg.Connection, tenant: int, plans: Sequence[EventPlan]
+) -> list[tuple[int, FoundWait]]:
+    names = list({name_hash(plan.incoming.name) for plan in plans})
+    paths: dict[int, list[str]] = {}
+    for row in await connection.fetch(queries("engine")["wait_paths"], tenant, names):
+        paths.setdefault(row["name_h"], []).append(row["path"])
+    rows = await connection.fetch(queries("engine")["find_waits"], tenant, *lookups(plans, paths))
+    return [(row["n"], FoundWait(row["id"], row["run"], row["kind"], row["event"], row["cond"])) for row in rows]
+
+
+async def _hit_runs(
+    connection: asyncpg.Connection, tenant: int, plans: Sequence[EventPlan], aftermath: _Aftermath
+) -> None:
+    """Cancel and resume what the plans say, as far as it is still there once the rows are locked."""
+    hit = {run for plan in plans for run in plan.cancels} | {wait.run for plan in plans for wait in plan.resumes}
+    if not hit:
+        return
+    await connection.fetch(queries("engine")["lock_runs"], tenant, list(hit))
+    for plan in plans:
+        if plan.cancels:
+            count = len(plan.cancels)
+            ended = await connection.fetch(
+                queries("engine")["finish"], plan.cancels, ["cancelled"] * count, [None] * count, [None] * count
+            )
+            plan.cancelled = len(ended)
+            for row in ended:
+                if row["owner"] is not None:
+                    aftermath.cancelled.setdefault(row["owner"], []).append(row["run"])
+        if plan.resumes:
+            waits = [wait.id for wait in plan.resumes]
+            count = len(waits)
+            delivered = await connection.fetch(
+                queries("engine")["deliver"],
+                waits,
+                ["c"] * count,
+                [plan.payload] * count,
+                [None] * count,
+                [plan.id] * count,
+            )
+            plan.resumed = sum(len(row["waits"]) for row in delivered)
+            aftermath.ready += [row["run"] for row in delivered if row["owner"] is None and row["ga"] is None]
+
+
+async def _store(connection: asyncpg.Connection, tenant: int, plans: Sequence[EventPlan], trace: str | None) -> None:
+    await connection.execute(
+        queries("engine")["store_events"],
+        tenant,
+        [plan.id for plan in plans],
+        [plan.incoming.name for plan in plans],
+        [plan.incoming.data for plan in plans],
+        [plan.ts for plan in plans],
+        [plan.incoming.event_id if plan.incoming.src == "u" else None for plan in plans],
+        [plan.incoming.source for plan in plans],
+        [plan.incoming.project for plan in plans],
+        [plan.incoming.run for plan in plans],
+        [plan.incoming.test for plan in plans],
+        [plan.effects for plan in plans],
+        trace,
+    )

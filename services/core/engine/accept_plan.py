@@ -1,0 +1,158 @@
+"""What events do, decided before anything is locked: cancel, resume, start, in this order for each event (engine
+section 6).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from services.core.domain.expression import evaluate, is_true
+from services.core.domain.matching import event_value, holds, lookup_keys, name_hash
+from services.core.engine.definitions import TenantDefinitions, WorkflowEntry
+from services.core.runtime.ids import ulid_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incoming:
+    """An event to accept. `data` is JSON text. `event_id` is the dedupe key within its namespace `src`:
+
+    u the sender's, q the queue bridge's, w a workflow's. `project` and `run` say who sent it, when a workflow did.
+    """
+
+    name: str
+    data: str
+    event_id: str | None = None
+    src: str = "u"
+    ts: int | None = None
+    source: str = "api"
+    project: int | None = None
+    run: UUID | None = None
+    test: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FoundWait:
+    """A stored wait that the index found for an event."""
+
+    id: UUID
+    run: UUID
+    kind: str
+    event: str
+    condition: str | None
+
+
+@dataclass(slots=True)
+class EventPlan:
+    """One event on its way: what it is to expressions, and what it will do."""
+
+    incoming: Incoming
+    id: UUID
+    ts: int
+    value: Mapping[str, Any]
+    cancels: list[UUID] = field(default_factory=list)
+    resumes: list[FoundWait] = field(default_factory=list)
+    starts: list[WorkflowEntry] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    cancelled: int = 0
+    resumed: int = 0
+    runs: list[UUID] = field(default_factory=list)
+
+    @property
+    def payload(self) -> str:
+        """The event as a resumed step gets it: `{id, name, data, ts}`, the data as it was sent."""
+        name = json.dumps(self.incoming.name)
+        return f'{{"id":"{ulid_text(self.id)}","name":{name},"data":{self.incoming.data},"ts":{self.ts}}}'
+
+    @property
+    def effects(self) -> str:
+        """What it did, as JSON, kept with the event."""
+        runs = [ulid_text(run) for run in self.runs]
+        done: dict[str, Any] = {"runs": runs, "resumed": self.resumed, "cancelled": self.cancelled}
+        if self.skipped:
+            done["skipped"] = self.skipped
+        return json.dumps(done)
+
+
+def new_plan(incoming: Incoming, id: UUID, now_ms: int) -> EventPlan:
+    """A plan that does nothing yet."""
+    ts = now_ms if incoming.ts is None else incoming.ts
+    value = event_value(id=ulid_text(id), name=incoming.name, data=incoming.data, ts=ts)
+    return EventPlan(incoming, id, ts, value)
+
+
+def lookups(
+    plans: Sequence[EventPlan], paths: Mapping[int, Sequence[str]]
+) -> tuple[list[int], list[int], list[int], list[int]]:
+    """Where to look for waits: parallel columns of plan number, name, path and value hashes."""
+    numbers: list[int] = []
+    names: list[int] = []
+    path_hs: list[int] = []
+    val_hs: list[int] = []
+    for number, plan in enumerate(plans):
+        name_h = name_hash(plan.incoming.name)
+        for path_h, val_h in lookup_keys(plan.value, paths.get(name_h, ())):
+            numbers.append(number)
+            names.append(name_h)
+            path_hs.append(path_h)
+            val_hs.append(val_h)
+    return numbers, names, path_hs, val_hs
+
+
+def fill(plans: Sequence[EventPlan], found: Iterable[tuple[int, FoundWait]], definitions: TenantDefinitions) -> None:
+    """Decide what each event does. A wait or run that an earlier event of the request took is not taken again."""
+    waits: dict[int, list[FoundWait]] = {}
+    for number, wait in found:
+        waits.setdefault(number, []).append(wait)
+    cancelled: set[UUID] = set()
+    consumed: set[UUID] = set()
+    for number, plan in enumerate(plans):
+        hits = [
+            wait
+            for wait in waits.get(number, ())
+            if wait.event == plan.incoming.name and holds(wait.condition, plan.value)
+        ]
+        for run in dict.fromkeys(wait.run for wait in hits if wait.kind == "x"):
+            if run not in cancelled:
+                cancelled.add(run)
+                plan.cancels.append(run)
+        for wait in hits:
+            if wait.kind == "e" and wait.run not in cancelled and wait.id not in consumed:
+                consumed.add(wait.id)
+                plan.resumes.append(wait)
+        _fill_starts(plan, definitions)
+
+
+def _fill_starts(plan: EventPlan, definitions: TenantDefinitions) -> None:
+    """Each workflow starts once for an event, however many of its triggers hold."""
+    seen: set[int] = set()
+    for trigger in definitions.by_event.get(plan.incoming.name, ()):
+        entry = trigger.workflow
+        if entry.id in seen:
+            continue
+        if trigger.condition is not None and not is_true(evaluate(trigger.condition, event=plan.value, async_=None)):
+            continue
+        seen.add(entry.id)
+        if entry.archived:
+            plan.skipped.append(f"{entry.name}: archived")
+        elif not entry.is_active:
+            plan.skipped.append(f"{entry.name}: paused")
+        else:
+            plan.starts.append(entry)
+
+
+def cut(events: Sequence[Incoming], definitions: TenantDefinitions) -> int:
+    """How many of the first events may share one reading of the waits (rulings C25).
+
+    An event that could cancel a run which an earlier one of them starts begins a new group.
+    """
+    cancelling: set[str] = set()
+    for count, event in enumerate(events):
+        if event.name in cancelling:
+            return count
+        for trigger in definitions.by_event.get(event.name, ()):
+            cancelling.update(cancel_on.event for cancel_on in trigger.workflow.definition.cancel_on)
+    return len(events)

@@ -1,0 +1,42 @@
+"""Cancel active runs: the API's cancel (engine section 3)."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from services.core.domain.errors import Conflict, NotFound
+from services.core.engine.hints import Hints
+from services.core.engine.retrying import retrying
+from services.core.store.database import Database
+from services.core.store.queries import queries, tenant_query
+
+
+class RunCanceller:
+    """Cancels runs. The row lock decides against a commit in flight: what committed first stays (rulings C1)."""
+
+    def __init__(self, database: Database, hints: Hints) -> None:
+        self._database = database
+        self._hints = hints
+
+    async def cancel(self, tenant: int, run: UUID, *, keep_children: bool = False) -> None:
+        """Cancel it, and its active children unless `keep_children`. Raises NotFound, Conflict (it has ended),
+        Unavailable.
+        """
+        owner = await retrying(lambda attempt: self._once(tenant, run, keep_children, again=attempt > 0))
+        self._hints.cancelled(owner, [run])
+
+    async def _once(self, tenant: int, run: UUID, keep_children: bool, *, again: bool) -> int | None:
+        async with self._database.transaction() as connection:
+            locked = await connection.fetchrow(queries("engine")["lock_runs"], tenant, [run])
+            if locked is None:
+                status = await connection.fetchval(tenant_query("engine", "end_of", tenant), run)
+                if again and status == "cancelled":
+                    return None
+                if status is not None:
+                    raise Conflict(f"the run has ended already: {status}", reason="RUN_ENDED")
+                raise NotFound("there is no such run")
+            await connection.execute(queries("engine")["finish"], [run], ["cancelled"], [None], [None])
+            if keep_children:
+                await connection.execute(queries("engine")["keep_children"], run)
+            owner: int | None = locked["owner"]
+            return owner

@@ -1,0 +1,96 @@
+"""`step.send_event`: durable with its step as a mark, carried out right after the commit, or by a sweep if that never
+came (rulings C13). Its ids are fixed when the mark is written, so carrying it out again changes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID, uuid4
+
+from services.core.domain.effect import SendEvents
+from services.core.engine.accept_events import EventAcceptor
+from services.core.engine.accept_plan import Incoming
+from services.core.runtime.ids import UlidFactory, ulid_text
+from services.core.store.database import Database
+from services.core.store.queries import queries
+
+
+@dataclass(frozen=True, slots=True)
+class SendMark:
+    """The events of one step, with everything that makes accepting them twice harmless."""
+
+    accept_id: UUID
+    ids: tuple[UUID, ...]
+    events: tuple[Incoming, ...]
+
+    @classmethod
+    def of(cls, effect: SendEvents, *, run: UUID, project: int, test: bool, ids: UlidFactory) -> SendMark:
+        """The mark of a send_event step of `run`. An id that the function left out is made of run, step and place."""
+        incoming = [
+            Incoming(
+                name=event.name,
+                data=event.data,
+                event_id=event.id if event.id is not None else f"{ulid_text(run)}/{effect.id}/{place}",
+                src="u" if event.id is not None else "w",
+                ts=event.ts,
+                source="workflow",
+                project=project,
+                run=run,
+                test=test,
+            )
+            for place, event in enumerate(effect.events)
+        ]
+        return cls(uuid4(), tuple(ids.new() for _ in incoming), tuple(incoming))
+
+    def to_json(self) -> str:
+        """The mark's body."""
+        events = [
+            {
+                "id": str(id),
+                "name": event.name,
+                "data": event.data,
+                "event_id": event.event_id,
+                "src": event.src,
+                "ts": event.ts,
+                "project": event.project,
+                "run": str(event.run),
+                "test": event.test,
+            }
+            for id, event in zip(self.ids, self.events, strict=True)
+        ]
+        return json.dumps({"accept_id": str(self.accept_id), "events": events})
+
+    @classmethod
+    def from_json(cls, body: str) -> SendMark:
+        """The mark of a stored body."""
+        document = json.loads(body)
+        ids = tuple(UUID(event.pop("id")) for event in document["events"])
+        events = tuple(
+            Incoming(**{**event, "run": UUID(event["run"]), "source": "workflow"}) for event in document["events"]
+        )
+        return cls(UUID(document["accept_id"]), ids, events)
+
+
+def sent_output(ids: Sequence[UUID]) -> str:
+    """What a send_event step answers: `{"ids": [...]}`."""
+    return json.dumps({"ids": [ulid_text(id) for id in ids]})
+
+
+class SendEventMarks:
+    """Carries out marks of kind send_event."""
+
+    def __init__(self, database: Database, acceptor: EventAcceptor) -> None:
+        self._database = database
+        self._acceptor = acceptor
+
+    async def sweep(self, min_age_ms: int, limit: int = 100) -> int:
+        """Accept the events of marks that are older than `min_age_ms`. Returns how many marks were done."""
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(queries("engine")["send_marks"], min_age_ms, limit)
+        for row in rows:
+            mark = SendMark.from_json(row["body"])
+            await self._acceptor.accept_as(row["tenant"], mark.events, mark.ids, accept_id=mark.accept_id, trace=None)
+            async with self._database.connection() as connection:
+                await connection.execute(queries("engine")["delete_marks"], [row["id"]])
+        return len(rows)

@@ -1,0 +1,117 @@
+"""A run to be started, as the rows the store takes: shared by API starts, events, and invoked children."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID, uuid4
+
+import asyncpg
+
+from services.core.domain.expression import evaluate, key_text
+from services.core.domain.matching import wait_key
+from services.core.engine.definitions import WorkflowEntry
+from services.core.store.batch import columns
+from services.core.store.commit_item import StartRow, WaitRow
+from services.core.store.queries import queries
+
+
+def start_row(
+    entry: WorkflowEntry,
+    *,
+    run: UUID,
+    source: str,
+    event: UUID,
+    event_name: str,
+    event_ts: int | None,
+    event_data: str | None,
+    trigger: Mapping[str, Any],
+    idempotency_key: str | None = None,
+    test: bool = False,
+    parent: UUID | None = None,
+    tags: Sequence[str] = (),
+    trace: str | None = None,
+    delay_ms: int | None = None,
+    at_ms: int | None = None,
+) -> StartRow:
+    """The row of a run of `entry` that the event `trigger` starts.
+
+    `event_data` None: the event's own row holds the data. An explicit idempotency key is a string value of the same
+    key space as the definition's expression (engine section 7), so both lead to the same run.
+    """
+    definition = entry.definition
+    key = None
+    if idempotency_key is not None:
+        key = key_text(idempotency_key)
+    elif definition.idempotency is not None:
+        key = key_text(evaluate(definition.idempotency, event=trigger, async_=None))
+    return StartRow(
+        id=run,
+        tenant=entry.tenant,
+        wf=entry.id,
+        project=entry.project,
+        source=source,
+        event=event,
+        event_name=event_name,
+        event_ts=event_ts,
+        event_data=event_data,
+        idem=key,
+        test=test,
+        parent=parent,
+        replay_of=None,
+        tags=json.dumps(list(tags)),
+        version=entry.version,
+        trace=trace,
+        max_att=definition.retries + 1,
+        timeout_ms=definition.timeout_ms,
+        delay_ms=delay_ms,
+        at_ms=at_ms,
+        prio=0,
+        ga=None,
+        gb=None,
+    )
+
+
+def cancel_waits(entry: WorkflowEntry, run: UUID, trigger: Mapping[str, Any]) -> list[WaitRow]:
+    """The waits through which `cancel_on` events find the run."""
+    rows = []
+    for cancel_on in entry.definition.cancel_on:
+        key = wait_key(cancel_on.event, cancel_on.condition, trigger)
+        rows.append(
+            WaitRow(
+                run=run,
+                tenant=entry.tenant,
+                id=uuid4(),
+                kind="x",
+                seq=0,
+                sid=None,
+                name=None,
+                fields=None,
+                event=cancel_on.event,
+                name_h=key.name_h,
+                path=key.path,
+                path_h=key.path_h,
+                val_h=key.val_h,
+                cond=key.condition,
+                child=None,
+                delay_ms=cancel_on.timeout_ms,
+                at_ms=None,
+                arming=False,
+                since_ms=None,
+            )
+        )
+    return rows
+
+
+async def insert_starts(
+    connection: asyncpg.Connection, starts: Sequence[StartRow], waits: Sequence[WaitRow]
+) -> list[tuple[UUID, bool]]:
+    """Start runs in the caller's transaction. For each, the run it leads to and whether it is new (idempotency)."""
+    if not starts:
+        return []
+    rows = await connection.fetch(queries("engine")["start"], *columns(starts, len(StartRow._fields)))
+    found = [(UUID(int=row["run"].int), bool(row["is_new"])) for row in rows]
+    if waits:
+        await connection.execute(queries("engine")["open_waits"], *columns(waits, len(WaitRow._fields)))
+    return found

@@ -1,0 +1,69 @@
+-- name: start
+select * from rt.start_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23);
+
+-- name: open_waits
+select rt.wait_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19);
+
+-- name: finish
+select * from rt.finish_v1($1, $2, $3, $4, true);
+
+-- name: deliver
+select * from rt.deliver_v1($1, $2, $3, $4, $5);
+
+-- name: lock_runs
+-- Waits for rows, in the order of ids: only ingest and run control do (rulings C11).
+select id, tenant, owner, parent from rt.live where tenant = $1 and id = any ($2) order by id for no key update;
+
+-- name: accept_ids
+-- Also gives the transaction its number before the waits are read, so that a look back can tell what it may have missed (C8).
+with x as (select pg_current_xact_id())
+insert into rt.event_ids (tenant, src, eid, event, accept_id)
+select $1, u.src, u.eid, u.event, $5 from unnest($2::text[], $3::text[], $4::uuid[]) u(src, eid, event), x order by u.src, u.eid
+on conflict do nothing returning src::text as src, eid;
+
+-- name: assign_xid
+select pg_current_xact_id();
+
+-- name: accepted_before
+select i.src::text as src, i.eid, i.accept_id, e.id, e.name, e.effects
+from rt.event_ids i join {t}.events e on e.id = i.event
+where i.tenant = $1 and (i.src, i.eid) in (select u.src::"char", u.eid from unnest($2::text[], $3::text[]) u(src, eid));
+
+-- name: stored_events
+select id, name, effects from {t}.events where id = any ($1);
+
+-- name: stored_runs
+select id from {t}.runs where id = any ($1);
+
+-- name: wait_paths
+select name_h, path from rt.wait_path where tenant = $1 and name_h = any ($2);
+
+-- name: find_waits
+select u.n, w.id, w.run, w.kind::text as kind, w.event, w.cond
+from unnest($2::int[], $3::bigint[], $4::bigint[], $5::bigint[]) u(n, name_h, path_h, val_h)
+join rt.wait w on w.tenant = $1 and w.name_h = u.name_h and w.path_h = u.path_h and w.val_h = u.val_h and w.kind in ('e', 'x')
+where w.kind = 'e' or w.due_at is null or w.due_at > rt.now();
+
+-- name: store_events
+insert into rt.events (tenant, id, name, data, ts, event_id, source, project, run, test, effects, trace)
+select $1, u.id, u.name, u.data, u.ts, u.event_id, u.source, u.project, u.run, u.test, u.effects, $12::text
+from unnest($2::uuid[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::text[], $8::int[], $9::uuid[], $10::bool[], $11::text[])
+     u(id, name, data, ts, event_id, source, project, run, test, effects);
+
+-- name: now_ms
+select rt.ms(rt.now());
+
+-- name: end_of
+select status from {t}.ends where run = $1;
+
+-- name: send_marks
+-- Not locked: carrying a mark out twice is harmless, holding it over other transactions is not.
+select id, tenant, body from rt.mark
+where kind = 'send_event' and created_at <= rt.now() - $1::bigint * interval '1 millisecond'
+order by id limit $2;
+
+-- name: delete_marks
+delete from rt.mark where id = any ($1);
+
+-- name: keep_children
+delete from rt.mark where target = $1 and kind = 'cancel_children';

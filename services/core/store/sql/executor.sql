@@ -1,0 +1,44 @@
+-- name: register_owner
+insert into rt.owner (id, kind, node) values ($1, $2, $3);
+
+-- name: hold_owner_lock
+select pg_advisory_lock($1);
+
+-- name: beat
+select rt.beat_v1($1);
+
+-- name: remove_owner
+delete from rt.owner where id = $1;
+
+-- name: held_runs
+select id from rt.live where owner = $1;
+
+-- name: let_go
+select * from rt.let_go_v1($1, $2);
+
+-- name: claim_hinted
+select * from rt.claim_hinted_v1($1, $2, $3);
+
+-- name: claim_oldest
+select * from rt.claim_oldest_v1($1, $2, $3, $4);
+
+-- name: ready_tenants
+select * from rt.ready_tenants_v1();
+
+-- name: run_inputs
+select r.id, r.source, r.event, r.event_name, r.event_ts, coalesce(r.event_data, e.data) as event_data,
+       r.test, r.parent, r.trace
+from {t}.runs r left join {t}.events e on r.event_data is null and e.id = r.event
+where r.id = any ($1);
+
+-- name: memoized
+select run, sid, status::text as status, output, error from {t}.steps
+where run = any ($1) and status in ('c', 'f') order by run, seq;
+
+-- name: failing
+select a.run, a.sid, max(a.k) as failures
+from unnest($1::uuid[], $2::int[]) u(run, att_from) join {t}.attempts a on a.run = u.run and a.n >= u.att_from
+where a.sid is not null group by a.run, a.sid;
+
+-- name: apply_marks
+select * from rt.apply_marks_v1($1, $2);

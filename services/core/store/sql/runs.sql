@@ -1,0 +1,100 @@
+-- Reads of runs. Every statement names the tenant: with it the primary keys (tenant, …) can be used, and the engine's own
+-- tables, which hold all tenants, give only what is this tenant's.
+
+-- name: runs
+-- What a list shows of these runs. An active run is in rt.live, an ended one in ends, never in both.
+select r.id, r.source, r.event, r.event_name, r.event_ts, r.idem, r.test, r.parent, r.replay_of, r.tags, r.trace,
+       w.name as workflow, p.slug as project, coalesce(l.st::text, e.status) as status,
+       coalesce(k.k, l.fn_att, 0)::int as attempt, rt.ms(r.created_at) as created_ms,
+       rt.ms(coalesce(l.started, e.started)) as started_ms, rt.ms(e.ended) as ended_ms, rt.ms(d.due_at) as due_ms,
+       rt.ms(l.deadline) as timeout_ms, e.error
+from {t}.runs r
+join {t}.workflows w on w.tenant = $1 and w.id = r.wf
+join {t}.projects p on p.tenant = $1 and p.id = r.project
+left join rt.live l on l.id = r.id and l.tenant = $1
+left join {t}.ends e on e.tenant = $1 and e.run = r.id
+left join lateral (
+    select min(t.due_at) as due_at from rt.wait t where t.run = l.id and t.tenant = $1 and t.kind in ('s', 'b', 'd')
+) d on l.st in ('s', 'd')
+left join lateral (                                -- the step that failed and has no result yet: it runs next
+    select a.k from {t}.attempts a
+    where a.tenant = $1 and a.run = l.id and a.n >= l.att_from and a.sid is not null
+      and not exists (select from {t}.steps s where s.tenant = $1 and s.run = a.run and s.sid = a.sid)
+    order by a.n desc limit 1
+) k on l.att > l.att_from
+where r.tenant = $1 and r.id = any ($2)
+order by r.id desc;
+
+-- name: payload
+select coalesce(r.event_data, v.data) as event_data, e.output
+from {t}.runs r
+left join {t}.events v on v.tenant = $1 and v.id = r.event and r.event_data is null
+left join {t}.ends e on e.tenant = $1 and e.run = r.id
+where r.tenant = $1 and r.id = $2;
+
+-- name: result
+select coalesce(l.st::text, e.status) as status, e.output, e.error, rt.ms(e.ended) as ended_ms
+from {t}.runs r
+left join rt.live l on l.id = r.id and l.tenant = $1
+left join {t}.ends e on e.tenant = $1 and e.run = r.id
+where r.tenant = $1 and r.id = $2;
+
+-- name: ended_among
+-- For all waiting callers of a process at once, whatever their tenants: it tells only of ids that were asked for.
+select u.id from unnest($1::uuid[]) u(id) where not exists (select from rt.live l where l.id = u.id);
+
+-- name: step_places
+-- A page of the steps of a run: stored ones, open ones, and those that failed and will run again, whose place is not known
+-- yet. `left` counts this page and all behind it. A page ends early once it holds $6 bytes, but has at least one step.
+with a as (
+    select a.sid, sum(octet_length(a.error))::bigint as size from {t}.attempts a
+    where a.tenant = $1 and a.run = $2 and a.sid is not null group by a.sid
+), k as (
+    select s.seq, s.sid,
+           coalesce(octet_length(s.output), 0) + coalesce(octet_length(s.error), 0) + coalesce(octet_length(s.input), 0) as size
+    from {t}.steps s where s.tenant = $1 and s.run = $2
+    union all
+    select t.seq, t.sid, coalesce(octet_length(t.fields), 0)
+    from rt.wait t where t.run = $2 and t.tenant = $1 and t.kind in ('s', 'e', 'c', 'b')
+    union all
+    select 2147483647, a.sid, 0 from a
+    where not exists (select from {t}.steps s where s.tenant = $1 and s.run = $2 and s.sid = a.sid)
+      and not exists (select from rt.wait t where t.run = $2 and t.tenant = $1 and t.sid = a.sid)
+), n as (
+    select k.seq, k.sid collate "C" as sid, row_number() over o as n, sum(k.size + coalesce(a.size, 0)) over o as total,
+           count(*) over () as left
+    from k left join a on a.sid = k.sid
+    where (k.seq, k.sid collate "C") > ($3, $4)
+    window o as (order by k.seq, k.sid collate "C" rows unbounded preceding)
+)
+select seq, sid, "left" from n where n = 1 or (n <= $5 and total <= $6) order by n;
+
+-- name: stored_steps
+select s.sid, s.name, s.kind::text as kind, s.status::text as status, s.output, s.error, s.input, s.child,
+       rt.ms(s.t0) as started_ms, rt.ms(s.t1) as ended_ms
+from {t}.steps s where s.tenant = $1 and s.run = $2 and s.sid = any ($3);
+
+-- name: open_steps
+select t.sid, t.name, t.kind::text as kind, t.fields, t.event, t.child, rt.ms(t.due_at) as due_ms, rt.ms(t.created_at) as created_ms
+from rt.wait t where t.run = $2 and t.tenant = $1 and t.sid = any ($3) and t.kind in ('s', 'e', 'c', 'b');
+
+-- name: step_attempts
+select a.sid, a.k, a.error, a.note, rt.ms(a.t0) as started_ms, rt.ms(a.t1) as ended_ms
+from {t}.attempts a where a.tenant = $1 and a.run = $2 and a.sid = any ($3) order by a.n;
+
+-- name: function_attempts
+select a.k, a.error, a.note, rt.ms(a.t0) as started_ms, rt.ms(a.t1) as ended_ms
+from {t}.attempts a where a.tenant = $1 and a.run = $2 and a.sid is null order by a.n desc limit $3;
+
+-- name: children
+select c.sid, r.id, w.name as workflow, coalesce(l.st::text, e.status) as status
+from (
+    select s.seq, s.sid, s.child from {t}.steps s where s.tenant = $1 and s.run = $2 and s.child is not null
+    union all
+    select t.seq, t.sid, t.child from rt.wait t where t.run = $2 and t.tenant = $1 and t.kind = 'c'
+) c
+join {t}.runs r on r.tenant = $1 and r.id = c.child
+join {t}.workflows w on w.tenant = $1 and w.id = r.wf
+left join rt.live l on l.id = r.id and l.tenant = $1
+left join {t}.ends e on e.tenant = $1 and e.run = r.id
+order by c.seq, c.sid;

@@ -1,0 +1,83 @@
+"""What follows a commit: hints, and marks carried out. Nothing here is needed for correctness, all of it for speed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from uuid import UUID
+
+from services.core.domain.errors import Unavailable
+from services.core.domain.run import Status
+from services.core.domain.transition import Decision
+from services.core.engine.hints import TIMER_HORIZON_MS, Hints
+from services.core.engine.send_events import SendEventMarks
+from services.core.runtime.clock import Clock
+from services.core.store.commit_item import CommitItem, Committed
+from services.core.store.database import Database
+from services.core.store.queries import queries
+from services.executor.lease import Lease
+
+log = logging.getLogger(__name__)
+
+
+class Aftermath:
+    """Collects what commits leave to do and does it in the background, together."""
+
+    def __init__(self, database: Database, hints: Hints, send_marks: SendEventMarks, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+        self._hints = hints
+        self._send_marks = send_marks
+        self._ready: list[UUID] = []
+        self._timers: list[tuple[UUID, int]] = []
+        self._has_send_marks = False
+        self._has_run_marks = False
+        self._wake = asyncio.Event()
+
+    def of(self, lease: Lease, decision: Decision, item: CommitItem, done: Committed) -> None:
+        """Note what this commit leaves to do."""
+        self._ready += [row.id for row in item.start_rows if row.ga is None]
+        if done.st == "q" and decision.status is not Status.RUNNING and item.end_row is None:
+            self._ready.append(lease.run)  # let go over a delivery: ready again at once
+        now = self._clock.unix_ms()
+        for row in item.wait_rows:
+            due_ms = row.at_ms if row.delay_ms is None else now + row.delay_ms
+            if due_ms is not None and due_ms <= now + TIMER_HORIZON_MS:
+                self._timers.append((row.run, due_ms))
+        self._has_send_marks |= bool(item.mark_rows)
+        self._has_run_marks |= item.end_row is not None and lease.parent is not None
+        if self._ready or self._timers or self._has_send_marks or self._has_run_marks:
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Carry out what was noted, until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self._carry_out()
+            except Unavailable:
+                log.warning("marks are left to the scheduler: the database is away")
+
+    async def _carry_out(self) -> None:
+        ready, self._ready = self._ready, []
+        timers, self._timers = self._timers, []
+        self._hints.ready(ready)
+        for run, due_ms in timers:
+            self._hints.timers(run, due_ms)
+        if self._has_send_marks:
+            self._has_send_marks = False
+            while await self._send_marks.sweep(0):
+                pass
+        if self._has_run_marks:
+            self._has_run_marks = False
+            await self._apply_marks()
+
+    async def _apply_marks(self) -> None:
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(queries("executor")["apply_marks"], 0, 500)
+        ready = [row["run"] for row in rows if row["owner"] is None and not row["cancelled"]]
+        self._hints.ready(ready)
+        for row in rows:
+            if row["cancelled"]:
+                self._hints.cancelled(row["owner"], [row["run"]])

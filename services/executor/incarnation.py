@@ -1,0 +1,128 @@
+"""One life of an executor as an owner of runs: from the moment its owner row exists until it leaves, or is declared
+dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable
+from uuid import UUID
+
+from services.core.domain.errors import Unavailable
+from services.core.store.database import Database
+from services.core.store.pipeline import Pipeline
+from services.core.store.queries import queries
+from services.executor.aftermath import Aftermath
+from services.executor.claim import Claimer
+from services.executor.drive import Driver
+from services.executor.lease import Lease
+from services.executor.owner import Owner
+
+log = logging.getLogger(__name__)
+
+
+class Incarnation:
+    """Holds runs: claims them, drives each in its own task, lets go of them."""
+
+    def __init__(
+        self,
+        *,
+        owner: Owner,
+        pipeline: Pipeline,
+        aftermath: Aftermath,
+        database: Database,
+        slots: int,
+        make_claimer: Callable[[Callable[[], int], Callable[[Lease], None]], Claimer],
+        make_driver: Callable[[Callable[[], bool]], Driver],
+    ) -> None:
+        self.owner = owner
+        self._pipeline = pipeline
+        self._aftermath = aftermath
+        self._database = database
+        self._slots = slots
+        self._held: dict[UUID, asyncio.Task[None]] = {}
+        self._claimer = make_claimer(self._room, self._accept)
+        self._driver = make_driver(self._may_go_on)
+        self._draining = False
+        self._quiet = asyncio.Event()
+
+    @property
+    def held(self) -> Collection[UUID]:
+        """The runs in memory."""
+        return self._held.keys()
+
+    def hint(self, runs: Iterable[UUID]) -> None:
+        """These runs may be ready."""
+        if not self._draining:
+            self._claimer.hint(runs)
+
+    def abandon(self, runs: Iterable[UUID]) -> None:
+        """These runs are not ours any more: stop their invocations. Their late answers would be fenced anyway."""
+        for run in runs:
+            task = self._held.get(run)
+            if task is not None:
+                task.cancel()
+
+    async def run(self) -> None:
+        """Hold runs until cancelled. Raises OwnerLost when this owner is dead to the others."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._pipeline.run(), name="pipeline")
+                group.create_task(self._aftermath.run(), name="aftermath")
+                group.create_task(self._claimer.run(), name="claimer")
+                group.create_task(self.owner.keep(lambda: self._held.keys()), name="heartbeat")
+        finally:
+            for task in self._held.values():
+                task.cancel()
+
+    async def drain(self) -> None:
+        """Take no more runs, let those in a step end it, give them back without an attempt (rulings O8)."""
+        self._draining = True
+        while self._held:
+            self._quiet.clear()
+            await self._quiet.wait()
+
+    async def leave(self) -> None:
+        """Give back whatever is still held, then stop existing."""
+        held = list(self._held)
+        for task in list(self._held.values()):
+            task.cancel()
+        try:
+            await self._let_go(held)
+        except Unavailable:
+            log.warning("%d runs are left to be recovered: the database is away", len(held))
+        await self.owner.leave()
+
+    def _room(self) -> int:
+        return 0 if self._draining or not self.owner.may_invoke else self._slots - len(self._held)
+
+    def _may_go_on(self) -> bool:
+        return not self._draining and self.owner.may_invoke
+
+    def _accept(self, lease: Lease) -> None:
+        task = asyncio.create_task(self._hold(lease), name=f"run {lease.run}")
+        self._held[lease.run] = task
+
+    async def _hold(self, lease: Lease) -> None:
+        try:
+            if not await self._driver.drive(lease):
+                await self._let_go([lease.run])
+        except Unavailable:
+            log.warning("run %s is left to be recovered", lease.run)
+        except Exception:
+            # A fault of the engine itself: give the run back rather than hold it for ever; it is seen in the log and
+            # the run.
+            log.exception("driving run %s failed", lease.run)
+            await asyncio.sleep(1)
+            await self._let_go([lease.run])
+        finally:
+            if self._held.get(lease.run) is asyncio.current_task():
+                del self._held[lease.run]
+            self._claimer.has_room()
+            self._quiet.set()
+
+    async def _let_go(self, runs: list[UUID]) -> None:
+        if runs:
+            async with self._database.connection() as connection:
+                await connection.fetch(queries("executor")["let_go"], self.owner.id, runs)

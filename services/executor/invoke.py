@@ -1,0 +1,91 @@
+"""One invocation: from a held run to the cause that its function's answer is."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+
+from services.core.domain.cause import Answered, FunctionFailed
+from services.core.domain.function_answer import parse_answer
+from services.core.domain.function_op import AnswerLimits
+from services.core.domain.op import BadStep, FunctionFault, Invoke, Op, OpError, RunCompleted, RunFailed
+from services.core.runtime.clock import Clock
+from services.core.runtime.ids import ulid_text
+from services.core.runtime.settings import FunctionSettings
+from services.executor.endpoint import endpoint_of
+from services.executor.function_client import FunctionClient, Target
+from services.executor.lease import Lease
+
+_OFF_LOOP_BYTES = 256 * 1024
+
+
+class Invoker:
+    """Calls functions and reads what they answer. Never raises for a fault of the function: that is a cause too."""
+
+    def __init__(
+        self,
+        client: FunctionClient,
+        *,
+        settings: FunctionSettings,
+        limits: AnswerLimits,
+        clock: Clock,
+        jitter: random.Random,
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._limits = limits
+        self._clock = clock
+        self._jitter = jitter
+
+    async def invoke(self, lease: Lease, traceparent: str | None) -> Answered | FunctionFailed:
+        """Send one execute request for the run and answer what happened."""
+        jitter = self._jitter.uniform(0.8, 1.2)
+        try:
+            ops = await self._ask(lease, traceparent)
+        except FunctionFault as fault:
+            return FunctionFailed(fault, jitter)
+        checked = tuple(_startable(lease, op) for op in ops)
+        repeated = frozenset(op.id for op in checked if not isinstance(op, RunCompleted | RunFailed)) & lease.memo.ids
+        return Answered(checked, repeated, jitter)
+
+    async def _ask(self, lease: Lease, traceparent: str | None) -> list[Op]:
+        url = endpoint_of(lease.project, self._settings)
+        if url is None:
+            raise FunctionFault("FunctionUnreachable", "the project has no endpoint: set endpoint_url")
+        target = Target(url, lease.project.keys, self._settings.verify_tls)
+        request = lease.request(self._clock.unix_ms() // 1000)
+        answer = await self._client.call(
+            target, "execute", request, self._headers(lease, traceparent), self._settings.request_timeout_s
+        )
+        if len(answer.body) > _OFF_LOOP_BYTES:  # a big answer must not hold up the heartbeat (rulings C20)
+            return await asyncio.to_thread(parse_answer, answer.status, answer.body, limits=self._limits)
+        return parse_answer(answer.status, answer.body, limits=self._limits)
+
+    @staticmethod
+    def _headers(lease: Lease, traceparent: str | None) -> Mapping[str, str]:
+        headers = {
+            "X-RunR-Workflow": lease.entry.name,
+            "X-RunR-Run-Id": ulid_text(lease.run),
+            "X-RunR-Attempt": str(lease.attempt),
+        }
+        if traceparent:
+            headers["traceparent"] = traceparent
+        return headers
+
+
+def _startable(lease: Lease, op: Op) -> Op:
+    """An invoke of a workflow that cannot be started fails its step at once (engine section 5)."""
+    if not isinstance(op, Invoke):
+        return op
+    entry = lease.definitions.by_name.get((lease.entry.project, op.workflow))
+    if entry is None:
+        fault = "does not exist in this project"
+    elif entry.archived:
+        fault = "is archived"
+    elif not entry.is_active:
+        fault = "is paused"
+    else:
+        return op
+    error = OpError("InvokeError", f"workflow {op.workflow!r} {fault}: it cannot be invoked")
+    return BadStep(id=op.id, name=op.name, kind="invoke", error=error)

@@ -1,0 +1,113 @@
+"""A run that this process holds: its fences, and everything the next invocation needs, so that a hot step reads
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from services.core.domain.effect import RecordAttempt
+from services.core.domain.envelope import EventInfo, RunInfo, StepsFragment, error_json, execute_request
+from services.core.domain.matching import event_value
+from services.core.domain.run import Limits, RunView, Status
+from services.core.domain.transition import Decision
+from services.core.engine.definitions import ProjectEntry, TenantDefinitions, WorkflowEntry
+from services.core.runtime.ids import ulid_text
+from services.core.store.commit_item import CommitItem, Committed
+
+
+@dataclass(slots=True, kw_only=True)
+class Lease:
+    """One held run. `epoch` and `rev` fence its commits, `mail` is the last delivery that was read."""
+
+    run: UUID
+    tenant: int
+    epoch: int
+    rev: int
+    mail: int
+    definitions: TenantDefinitions
+    entry: WorkflowEntry
+    project: ProjectEntry
+    source: str
+    event: EventInfo
+    test: bool
+    parent: UUID | None
+    trace: str | None
+    started_ms: int
+    max_attempts: int
+    steps: int = 0
+    size: int = 0
+    attempts: int = 0
+    function_failures: int = 0
+    repeats: int = 0
+    gated: bool = False
+    memo: StepsFragment = field(default_factory=StepsFragment)
+    failing: dict[str, int] = field(default_factory=dict)
+    _trigger: Mapping[str, Any] | None = None
+
+    @property
+    def trigger(self) -> Mapping[str, Any]:
+        """The trigger event as expressions see it; parsed when first needed."""
+        if self._trigger is None:
+            event = self.event
+            self._trigger = event_value(id=event.id, name=event.name, data=event.data, ts=event.ts)
+        return self._trigger
+
+    @property
+    def attempt(self) -> int:
+        """`run.attempt`: attempts made of the step that runs again, or of the function (protocol section 4)."""
+        return next(iter(self.failing.values())) if self.failing else self.function_failures
+
+    def request(self, ts: int) -> str:
+        """The text of the next execute request; `ts` is unix seconds."""
+        return execute_request(
+            workflow=self.entry.name,
+            run=RunInfo(
+                id=ulid_text(self.run),
+                attempt=self.attempt,
+                started_at=self.started_ms,
+                source=self.source,
+                parent_run_id=None if self.parent is None else ulid_text(self.parent),
+                test=self.test,
+            ),
+            event=self.event,
+            steps_fragment=self.memo.steps,
+            order_fragment=self.memo.order,
+            ts=ts,
+        )
+
+    def view(self, limits: Limits) -> RunView:
+        """What decisions see of the run."""
+        return RunView(
+            status=Status.RUNNING,
+            max_attempts=self.max_attempts,
+            function_failures=self.function_failures,
+            repeats=self.repeats,
+            steps=self.steps,
+            state_bytes=self.size,
+            gated=self.gated,
+            step_failures=self.failing,
+            limits=limits,
+        )
+
+    def advance(self, decision: Decision, item: CommitItem, done: Committed) -> None:
+        """Take over what was committed."""
+        self.rev += 1
+        self.mail = done.mail
+        self.steps = decision.steps
+        self.size += item.size
+        self.attempts += len(item.attempt_rows)
+        self.function_failures = decision.function_failures
+        self.repeats = decision.repeats
+        for row in item.step_rows:
+            self.failing.pop(row.sid, None)
+            if row.status == "c":
+                self.memo.completed(row.sid, row.output or "null")
+            else:
+                self.memo.failed(row.sid, row.error or error_json("Error", "the step failed"))
+        for effect in decision.effects:
+            if isinstance(effect, RecordAttempt) and effect.step_id is not None and effect.step_id not in self.memo.ids:
+                self.failing[effect.step_id] = effect.number

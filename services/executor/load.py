@@ -1,0 +1,105 @@
+"""From claimed rows to leases: what a run has memoized is read once, when it is claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from uuid import UUID
+
+import asyncpg
+
+from services.core.domain.envelope import EventInfo, StepsFragment, error_json
+from services.core.engine.definitions import DefinitionsCache, TenantDefinitions
+from services.core.runtime.ids import ulid_text
+from services.core.store.queries import tenant_query
+from services.executor.lease import Lease
+
+_NO_ERROR = error_json("Error", "the step failed")
+
+
+async def load_leases(
+    connection: asyncpg.Connection, definitions: DefinitionsCache, rows: Sequence[asyncpg.Record]
+) -> list[Lease]:
+    """Leases of freshly claimed rows of `rt.live`."""
+    leases: list[Lease] = []
+    by_tenant: dict[int, list[asyncpg.Record]] = {}
+    for row in rows:
+        by_tenant.setdefault(row["tenant"], []).append(row)
+    known = await definitions.get_many(connection, list(by_tenant))
+    for tenant, live in by_tenant.items():
+        leases += await _load_tenant(connection, tenant, live, known[tenant])
+    return leases
+
+
+async def _load_tenant(
+    connection: asyncpg.Connection, tenant: int, live: list[asyncpg.Record], definitions: TenantDefinitions
+) -> list[Lease]:
+    ids = [row["id"] for row in live]
+    inputs = {row["id"]: row for row in await connection.fetch(tenant_query("executor", "run_inputs", tenant), ids)}
+    memos = await load_memos(connection, tenant, [row["id"] for row in live if row["steps"] > 0])
+    failing = await _load_failing(connection, tenant, [row for row in live if row["att"] > row["att_from"]])
+    leases = []
+    for row in live:
+        run = row["id"]
+        entry = definitions.workflows[row["wf"]]
+        given = inputs[run]
+        memo = memos.get(run, StepsFragment())
+        leases.append(
+            Lease(
+                run=run,
+                tenant=tenant,
+                epoch=row["epoch"],
+                rev=row["rev"],
+                mail=row["mail"],
+                definitions=definitions,
+                entry=entry,
+                project=definitions.projects[entry.project],
+                source=given["source"],
+                event=EventInfo(
+                    id=ulid_text(given["event"]),
+                    name=given["event_name"],
+                    data=given["event_data"] or "{}",
+                    ts=given["event_ts"],
+                ),
+                test=given["test"],
+                parent=given["parent"],
+                trace=given["trace"],
+                started_ms=int(row["started"].timestamp() * 1000),
+                max_attempts=row["max_att"],
+                steps=row["steps"],
+                size=row["bytes"],
+                attempts=row["att"],
+                function_failures=row["fn_att"],
+                repeats=row["nd"],
+                gated=row["ga"] is not None,
+                memo=memo,
+                failing={sid: n for sid, n in failing.get(run, {}).items() if sid not in memo.ids},
+            )
+        )
+    return leases
+
+
+async def load_memos(connection: asyncpg.Connection, tenant: int, runs: Sequence[UUID]) -> dict[UUID, StepsFragment]:
+    """The memoized steps of runs, in step order."""
+    memos: dict[UUID, StepsFragment] = {}
+    if not runs:
+        return memos
+    for row in await connection.fetch(tenant_query("executor", "memoized", tenant), runs):
+        memo = memos.setdefault(row["run"], StepsFragment())
+        if row["status"] == "c":
+            memo.completed(row["sid"], row["output"] or "null")
+        else:
+            memo.failed(row["sid"], row["error"] or _NO_ERROR)
+    return memos
+
+
+async def _load_failing(
+    connection: asyncpg.Connection, tenant: int, rows: Iterable[asyncpg.Record]
+) -> dict[UUID, dict[str, int]]:
+    failing: dict[UUID, dict[str, int]] = {}
+    wanted = list(rows)
+    if not wanted:
+        return failing
+    query = tenant_query("executor", "failing", tenant)
+    for row in await connection.fetch(query, [r["id"] for r in wanted], [r["att_from"] for r in wanted]):
+        failing.setdefault(row["run"], {})[row["sid"]] = row["failures"]
+    return failing

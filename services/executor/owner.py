@@ -1,0 +1,110 @@
+"""The lease of a process: one row, one heartbeat, one advisory lock for all runs it holds (rulings C18–C20).
+
+The heartbeat comes from the event loop itself: a process whose loop stands still must lose its runs. The session lock
+is how others tell a dead process from a slow one without waiting for the ttl.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Container
+from uuid import UUID
+
+import asyncpg
+
+from services.core.domain.errors import Unavailable
+from services.core.runtime.clock import Clock
+from services.core.runtime.settings import LeaseSettings
+from services.core.store.database import PASSING, connect
+from services.core.store.queries import queries
+
+log = logging.getLogger(__name__)
+
+
+class OwnerLost(Exception):
+    """Others have declared this owner dead, or it has heard nothing for its ttl: all its leases are gone."""
+
+
+class Owner:
+    """This process as a holder of runs, under a random id that is never used again."""
+
+    def __init__(self, dsn: str, *, node: str, settings: LeaseSettings, clock: Clock) -> None:
+        self.id = secrets.randbits(63)
+        self._dsn = dsn
+        self._node = node
+        self._settings = settings
+        self._clock = clock
+        self._connection: asyncpg.Connection | None = None
+        self._confirmed = clock.monotonic()
+        self._strangers: set[UUID] = set()
+
+    @property
+    def may_invoke(self) -> bool:
+        """Whether a new invocation may begin: the last confirmed beat is younger than half the ttl."""
+        return self._silence < self._settings.ttl_s / 2
+
+    @property
+    def _silence(self) -> float:
+        return self._clock.monotonic() - self._confirmed
+
+    async def register(self) -> None:
+        """Begin to exist. Raises Unavailable."""
+        self._connection = await connect(self._dsn, "runr-executor-owner")
+        await self._connection.execute(queries("executor")["register_owner"], self.id, "executor", self._node)
+        await self._connection.execute(queries("executor")["hold_owner_lock"], self.id)
+        self._confirmed = self._clock.monotonic()
+
+    async def keep(self, is_known: Callable[[], Container[UUID]]) -> None:
+        """Beat until cancelled. Raises OwnerLost.
+
+        Each beat also lets go of runs that the database counts as ours and this process does not know: claims whose
+        answer was lost (rulings C4). `is_known` gives the runs in memory; a run is a stranger when two beats in a row
+        do not know it.
+        """
+        while True:
+            await asyncio.sleep(self._settings.heartbeat_s)
+            try:
+                connection = await self._connected()
+                asked = self._clock.monotonic()
+                if not await connection.fetchval(
+                    queries("executor")["beat"], self.id, timeout=self._settings.heartbeat_s
+                ):
+                    raise OwnerLost
+                self._confirmed = asked
+                await self._reconcile(connection, is_known())
+            except (*PASSING, Unavailable) as error:
+                log.warning("heartbeat failed: %s", type(error).__name__)
+                self._drop()
+            if self._silence > self._settings.ttl_s:
+                raise OwnerLost
+
+    async def leave(self) -> None:
+        """Stop existing, after everything was let go."""
+        if self._connection is not None and not self._connection.is_closed():
+            try:
+                await self._connection.execute(queries("executor")["remove_owner"], self.id, timeout=2)
+                await self._connection.close(timeout=2)
+            except PASSING:
+                self._drop()
+
+    async def _reconcile(self, connection: asyncpg.Connection, known: Container[UUID]) -> None:
+        rows = await connection.fetch(queries("executor")["held_runs"], self.id)
+        unknown = {row["id"] for row in rows if row["id"] not in known}
+        lost = unknown & self._strangers
+        self._strangers = unknown
+        if lost:
+            log.warning("letting go of %d runs whose claim was never answered", len(lost))
+            await connection.fetch(queries("executor")["let_go"], self.id, list(lost))
+
+    async def _connected(self) -> asyncpg.Connection:
+        if self._connection is None or self._connection.is_closed():
+            self._connection = await connect(self._dsn, "runr-executor-owner")
+            await self._connection.execute(queries("executor")["hold_owner_lock"], self.id)
+        return self._connection
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
