@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -76,6 +77,7 @@ class FakeFunction:
         definitions: Sequence[Mapping[str, Any]] | None = None,
         introspect: Script | None = None,
         path: str = "/workflows",
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """`introspect` answers introspection; without it `definitions` are listed, or the bare names of `workflows`."""
         self.workflows: dict[str, Script] = dict(workflows or {})
@@ -83,6 +85,7 @@ class FakeFunction:
         self.definitions = definitions
         self.introspect = introspect
         self.path = path
+        self.tls = tls
         self.port = 0
         self.requests: list[Received] = []
         self.rejected = 0
@@ -100,7 +103,7 @@ class FakeFunction:
     @property
     def url(self) -> str:
         """Where the function is served."""
-        return f"http://127.0.0.1:{self.port}{self.path}"
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}{self.path}"
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -115,7 +118,7 @@ class FakeFunction:
 
     async def start(self) -> None:
         """Listen; on the same port again after a `stop`."""
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, ssl=self.tls)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
