@@ -1,0 +1,60 @@
+# One command for each thing; the only need is Python 3.11 or newer (PYTHON=/path/to/python chooses one).
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input --constraint constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo dev test lint types proto proto-check unit integration clean
+
+help: ## Show this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(STAMP) ## Make the virtual environment (again only when a dependency has changed)
+
+demo: $(STAMP) ## Watch an order workflow survive a kill -9
+	@$(BIN)/runr demo
+
+dev: $(STAMP) ## Run the whole engine on this machine until Ctrl-C
+	@$(BIN)/runr dev
+
+test: lint types proto-check ## Everything that CI checks: style, types, layers, protos, all tests
+	$(BIN)/python -m pytest
+
+lint: $(STAMP) ## Style of the Python code
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP) ## Types, strictly
+	$(BIN)/mypy
+
+unit: $(STAMP) ## Only the tests without I/O
+	$(BIN)/python -m pytest tests/unit sdk/python/tests
+
+integration: $(STAMP) ## Only the tests with one real dependency
+	$(BIN)/python -m pytest tests/integration
+
+proto: $(STAMP) ## Generate the code of the protos
+	$(BIN)/python proto/generate.py
+
+proto-check: $(STAMP) ## The generated code is that of the protos
+	@out=$$(mktemp -d) && trap 'rm -rf "$$out"' EXIT && $(BIN)/python proto/generate.py "$$out" && \
+	  diff -r --exclude=__pycache__ "$$out" proto/gen/python || \
+	  { echo "proto/gen/python differs from proto/: run make proto" >&2; exit 1; }
+
+clean: ## Remove the environment and what tools have cached
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(STAMP): pyproject.toml sdk/python/pyproject.toml constraints.txt
+	@test -x $(BIN)/python || { \
+	  for python in $(PYTHON) python3.13 python3.12 python3.11 python3 python; do \
+	    "$$python" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
+	    echo "making $(VENV) with $$("$$python" -c 'import sys; print(sys.executable)')"; \
+	    exec "$$python" -m venv $(VENV); \
+	  done; \
+	  echo "no Python 3.11 or newer with venv was found; name one: make PYTHON=/path/to/python" >&2; exit 1; }
+	@# The build backend comes from the constraints too, so builds run without isolation.
+	$(PIP) hatchling editables
+	$(PIP) --no-build-isolation -e '.[dev]' -e sdk/python
+	@touch $(STAMP)
