@@ -16,7 +16,7 @@ class SkippedStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventEffects:
-    """What an event did: the runs it started, how many waits it resumed and runs it cancelled, and what it passed over."""
+    """What an event did: runs it started, how many waits it resumed and runs it cancelled, and what it passed over."""
 
     runs: tuple[UUID, ...]
     resumed: int

@@ -1,6 +1,6 @@
 """A run as it is shown: what readers of the store hand out and the API answers (engine sections 3 and 5).
 
-States, kinds and sources are the API's words. Times are unix milliseconds. Payloads are JSON text, byte for byte as stored.
+States, kinds and sources are the API's words. Times are unix milliseconds. Payloads are JSON text, as it was stored.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ from uuid import UUID
 
 _RANDOM_BITS = 80
 _MAX_MS = (1 << 48) - 1
-# An id is made shortly before its row (the process waits for locks, or asks again) and by a clock that may be off a little:
-# what is created within a time has its id within that time widened by these. The exact time is compared on the row.
+# An id is made shortly before its row (the process waits for locks, or asks again) and by a clock that may be off a
+# little: what is created within a time has its id within that time widened by these. The row has the exact time.
 _BEFORE_MS = 60_000
 _AFTER_MS = 5_000
 

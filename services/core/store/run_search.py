@@ -1,7 +1,7 @@
-"""Which runs a list shows next: the best index for a filter, walked in windows from the newest id on (engine section 3).
+"""Which runs a list shows next: the best index for a filter, walked in windows from the newest id (engine section 3).
 
-Ids are time-ordered, so the order is stable and a page goes on behind the last id, whatever has happened since. A filter that
-hits few of many runs stops after a number of windows; the caller goes on behind the last id that was looked at.
+Ids are time-ordered, so the order is stable and a page goes on behind the last id, whatever has happened since. A
+filter that hits few of many runs stops after some windows; the caller goes on behind the last id that was looked at.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reads for people: everything a reader sees is of one moment, and no reader may hold the engine up.
 
-A run moves between `rt.live` and its tenant's `ends`. Statements of READ COMMITTED could miss it or see it twice; within a
-snapshot they cannot. The time limit is short because an open snapshot holds back vacuum for everybody (rulings P9).
+A run moves between `rt.live` and its tenant's `ends`. Statements of READ COMMITTED could miss it or see it twice; in a
+snapshot they cannot. The time limit is short because an open snapshot holds back vacuum for everybody.
 """
 
 from __future__ import annotations

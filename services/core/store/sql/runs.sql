@@ -45,7 +45,7 @@ select u.id from unnest($1::uuid[]) u(id) where not exists (select from rt.live 
 
 -- name: step_places
 -- A page of the steps of a run: stored ones, open ones, and those that failed and will run again, whose place is not known
--- yet. `left` counts this page and all behind it. A page ends early once it holds $6 bytes, but has at least one step.
+-- yet. `remaining` counts this page and all behind it. A page ends early once it holds $6 bytes, but has at least one step.
 with a as (
     select a.sid, sum(octet_length(a.error))::bigint as size from {t}.attempts a
     where a.tenant = $1 and a.run = $2 and a.sid is not null group by a.sid
@@ -62,12 +62,12 @@ with a as (
       and not exists (select from rt.wait t where t.run = $2 and t.tenant = $1 and t.sid = a.sid)
 ), n as (
     select k.seq, k.sid collate "C" as sid, row_number() over o as n, sum(k.size + coalesce(a.size, 0)) over o as total,
-           count(*) over () as left
+           count(*) over () as remaining
     from k left join a on a.sid = k.sid
     where (k.seq, k.sid collate "C") > ($3, $4)
     window o as (order by k.seq, k.sid collate "C" rows unbounded preceding)
 )
-select seq, sid, "left" from n where n = 1 or (n <= $5 and total <= $6) order by n;
+select seq, sid, remaining from n where n = 1 or (n <= $5 and total <= $6) order by n;
 
 -- name: stored_steps
 select s.sid, s.name, s.kind::text as kind, s.status::text as status, s.output, s.error, s.input, s.child,
