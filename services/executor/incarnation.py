@@ -45,7 +45,7 @@ class Incarnation:
         self._claimer = make_claimer(self._room, self._accept)
         self._driver = make_driver(self._may_go_on)
         self._draining = False
-        self._quiet = asyncio.Event()
+        self._freed = asyncio.Event()
 
     @property
     def held(self) -> Collection[UUID]:
@@ -79,9 +79,10 @@ class Incarnation:
     async def drain(self) -> None:
         """Take no more runs, let those in a step end it, give them back without an attempt (rulings O8)."""
         self._draining = True
+        self._freed.set()
         while self._held:
-            self._quiet.clear()
-            await self._quiet.wait()
+            self._freed.clear()
+            await self._freed.wait()
 
     async def leave(self) -> None:
         """Give back whatever is still held, then stop existing."""
@@ -93,6 +94,13 @@ class Incarnation:
         except Unavailable:
             log.warning("%d runs are left to be recovered: the database is away", len(held))
         await self.owner.leave()
+
+    async def wait_for_room(self) -> int:
+        """How many more runs may be held; waits until it is at least one, or until this life drains."""
+        while self._room() < 1 and not self._draining:
+            self._freed.clear()
+            await self._freed.wait()
+        return self._room()
 
     def _room(self) -> int:
         return 0 if self._draining or not self.owner.may_invoke else self._slots - len(self._held)
@@ -120,7 +128,7 @@ class Incarnation:
             if self._held.get(lease.run) is asyncio.current_task():
                 del self._held[lease.run]
             self._claimer.has_room()
-            self._quiet.set()
+            self._freed.set()
 
     async def _let_go(self, runs: list[UUID]) -> None:
         if runs:

@@ -4,7 +4,6 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -46,10 +45,10 @@ class Lease:
     gated: bool = False
     memo: StepsFragment = field(default_factory=StepsFragment)
     failing: dict[str, int] = field(default_factory=dict)
-    _trigger: Mapping[str, Any] | None = None
+    _trigger: dict[str, Any] | None = None
 
     @property
-    def trigger(self) -> Mapping[str, Any]:
+    def trigger(self) -> dict[str, Any]:
         """The trigger event as expressions see it; parsed when first needed."""
         if self._trigger is None:
             event = self.event

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 
 from services.core.domain.effect import Effect, EndRun, Memoize, OpenWait, RecordAttempt, SendEvents, StartChild
 from services.core.domain.envelope import error_json
-from services.core.domain.matching import event_value, wait_key
+from services.core.domain.matching import WaitKey, event_value, wait_key
 from services.core.domain.op import OpError
 from services.core.domain.run import Status
 from services.core.domain.transition import Decision
@@ -18,6 +18,7 @@ from services.core.store.commit_item import AttemptRow, CommitItem, EndRow, Mark
 from services.executor.lease import Lease
 
 _INVOKED = "runr/invoke"
+_NO_KEY = WaitKey(None, None, None, None, None)
 
 
 def commit_item(lease: Lease, decision: Decision, ids: UlidFactory) -> CommitItem:
@@ -110,7 +111,7 @@ class _Rows:
 
     def _wait(self, effect: OpenWait) -> WaitRow:
         lease = self._lease
-        key = None if effect.event is None else wait_key(effect.event, effect.condition, lease.trigger)
+        key = _NO_KEY if effect.event is None else wait_key(effect.event, effect.condition, lease.trigger)
         return WaitRow(
             run=lease.run,
             tenant=lease.tenant,
@@ -121,11 +122,11 @@ class _Rows:
             name=effect.name or None,
             fields=effect.fields,
             event=effect.event,
-            name_h=key and key.name_h,
-            path=key and key.path,
-            path_h=key and key.path_h,
-            val_h=key and key.val_h,
-            cond=key and key.condition,
+            name_h=key.name_h,
+            path=key.path,
+            path_h=key.path_h,
+            val_h=key.val_h,
+            cond=key.condition,
             child=self._ids.new() if effect.kind == "c" else None,
             delay_ms=effect.delay_ms,
             at_ms=effect.at_ms,

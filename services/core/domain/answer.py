@@ -49,8 +49,8 @@ def apply_ops(state: RunView, cause: Answered, now: int) -> Outcome:
                 return Outcome(Status.DELAYED, tuple(effects), failures, 0, steps)
             steps, size = steps + 1, size + _error_size(op.error)
         else:
-            made, rests = _apply_step(op, steps, now, state.limits.default_wait_ms)
-            effects.extend(made)
+            opened, rests = _apply_step(op, steps, now, state.limits.default_wait_ms)
+            effects.extend(opened)
             steps += 1
             if rests is not None:
                 return Outcome(rests, tuple(effects), 0, 0, steps)

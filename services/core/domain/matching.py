@@ -7,7 +7,7 @@ name, path, value).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,13 +15,13 @@ from services.core.domain.expression import (
     condition_from_json,
     condition_holds,
     condition_to_json,
-    hash_value,
     index_key,
-    parse,
+    parse_joined,
     specialize,
     value_at,
 )
-from services.core.domain.json_text import parse_json
+from services.core.domain.json_text import parse
+from services.core.domain.json_value import hash_value
 
 SCAN = (0, 0)
 """The key of waits that no equality finds: they are scanned by the event's name."""
@@ -29,12 +29,15 @@ SCAN = (0, 0)
 
 @dataclass(frozen=True, slots=True)
 class WaitKey:
-    """How a wait is found and decided: hashes to find it, `condition` (JSON, None = the name alone) to decide."""
+    """How a wait is found and decided: hashes to find it, `condition` (JSON, None = the name alone) to decide.
 
-    name_h: int
+    All None: a wait for no event.
+    """
+
+    name_h: int | None
     path: str | None
-    path_h: int
-    val_h: int
+    path_h: int | None
+    val_h: int | None
     condition: str | None
 
 
@@ -45,15 +48,15 @@ def name_hash(event_name: str) -> int:
 
 def event_value(*, id: str, name: str, data: str, ts: int) -> dict[str, Any]:
     """An event as expressions see it."""
-    return {"id": id, "name": name, "data": parse_json(data), "ts": ts}
+    return {"id": id, "name": name, "data": parse(data), "ts": ts}
 
 
-def wait_key(event_name: str, condition: str | None, trigger: Mapping[str, Any]) -> WaitKey:
+def wait_key(event_name: str, condition: str | None, trigger: dict[str, Any]) -> WaitKey:
     """How a wait for `event_name` under `condition` (expression text) is kept, for a run that `trigger` started."""
     name_h = name_hash(event_name)
     if condition is None:
         return WaitKey(name_h, None, *SCAN, None)
-    special = specialize(parse(condition), trigger)
+    special = specialize(parse_joined(condition), trigger)
     key = index_key(special)
     text = condition_to_json(special)
     if key is None:
@@ -62,13 +65,13 @@ def wait_key(event_name: str, condition: str | None, trigger: Mapping[str, Any])
     return WaitKey(name_h, path, hash_value(path), val_h, text)
 
 
-def lookup_keys(event: Mapping[str, Any], paths: Iterable[str]) -> list[tuple[int, int]]:
+def lookup_keys(event: dict[str, Any], paths: Iterable[str]) -> list[tuple[int, int]]:
     """The (path, value) hashes under which waits for this event may be found; `paths` are those ever waited on for its
     name.
     """
     return [SCAN, *((hash_value(path), hash_value(value_at(path, event))) for path in paths)]
 
 
-def holds(condition: str | None, event: Mapping[str, Any]) -> bool:
+def holds(condition: str | None, event: dict[str, Any]) -> bool:
     """Whether an event fulfils a stored condition."""
     return condition is None or condition_holds(condition_from_json(condition), event)

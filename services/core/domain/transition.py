@@ -121,7 +121,7 @@ def _decide(state: RunView, cause: Cause, now: int) -> Decision:
 
 
 def _lost(state: RunView) -> Decision:
-    """WorkerLost counts as a failed function attempt, but is tried at once: the backoff is for faults of the function."""
+    """WorkerLost is a failed function attempt, but tried again at once: the backoff is for faults of the function."""
     lost = OpError("WorkerLost", "the engine process that ran this step disappeared")
     outcome = function_attempt(state, lost, jitter=1.0)
     if outcome.status is Status.DELAYED:

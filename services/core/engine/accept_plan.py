@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from services.core.domain.expression import evaluate, is_true
+from services.core.domain.expression import evaluate
+from services.core.domain.json_value import is_true
 from services.core.domain.matching import event_value, holds, lookup_keys, name_hash
 from services.core.engine.definitions import TenantDefinitions, WorkflowEntry
 from services.core.runtime.ids import ulid_text
@@ -52,7 +53,7 @@ class EventPlan:
     incoming: Incoming
     id: UUID
     ts: int
-    value: Mapping[str, Any]
+    value: dict[str, Any]
     cancels: list[UUID] = field(default_factory=list)
     resumes: list[FoundWait] = field(default_factory=list)
     starts: list[WorkflowEntry] = field(default_factory=list)
@@ -133,7 +134,7 @@ def _fill_starts(plan: EventPlan, definitions: TenantDefinitions) -> None:
         entry = trigger.workflow
         if entry.id in seen:
             continue
-        if trigger.condition is not None and not is_true(evaluate(trigger.condition, event=plan.value, async_=None)):
+        if trigger.condition is not None and not is_true(evaluate(trigger.condition, event=plan.value)):
             continue
         seen.add(entry.id)
         if entry.archived:

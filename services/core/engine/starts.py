@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
 import asyncpg
 
-from services.core.domain.expression import evaluate, key_text
+from services.core.domain.expression import evaluate, match_and_if, parse
+from services.core.domain.json_value import key_text
 from services.core.domain.matching import wait_key
 from services.core.engine.definitions import WorkflowEntry
 from services.core.store.batch import columns
@@ -26,7 +27,7 @@ def start_row(
     event_name: str,
     event_ts: int | None,
     event_data: str | None,
-    trigger: Mapping[str, Any],
+    trigger: dict[str, Any],
     idempotency_key: str | None = None,
     test: bool = False,
     parent: UUID | None = None,
@@ -45,7 +46,7 @@ def start_row(
     if idempotency_key is not None:
         key = key_text(idempotency_key)
     elif definition.idempotency is not None:
-        key = key_text(evaluate(definition.idempotency, event=trigger, async_=None))
+        key = key_text(evaluate(parse(definition.idempotency), event=trigger))
     return StartRow(
         id=run,
         tenant=entry.tenant,
@@ -63,7 +64,7 @@ def start_row(
         tags=json.dumps(list(tags)),
         version=entry.version,
         trace=trace,
-        max_att=definition.retries + 1,
+        max_att=definition.max_attempts,
         timeout_ms=definition.timeout_ms,
         delay_ms=delay_ms,
         at_ms=at_ms,
@@ -73,11 +74,11 @@ def start_row(
     )
 
 
-def cancel_waits(entry: WorkflowEntry, run: UUID, trigger: Mapping[str, Any]) -> list[WaitRow]:
+def cancel_waits(entry: WorkflowEntry, run: UUID, trigger: dict[str, Any]) -> list[WaitRow]:
     """The waits through which `cancel_on` events find the run."""
     rows = []
     for cancel_on in entry.definition.cancel_on:
-        key = wait_key(cancel_on.event, cancel_on.condition, trigger)
+        key = wait_key(cancel_on.event, match_and_if(cancel_on.match, cancel_on.if_), trigger)
         rows.append(
             WaitRow(
                 run=run,

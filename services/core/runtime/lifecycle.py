@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Protocol
 
 from services.core.runtime.health import Health
 
@@ -20,7 +19,7 @@ log = logging.getLogger(__name__)
 STOP_TIMEOUT_S = 5.0
 
 
-class Component(Protocol):
+class Component:
     """A part of a process. Inherit to get the defaults that do nothing."""
 
     name: str

@@ -1,31 +1,46 @@
 -- What time does to runs: due timers, deadlines, dead owners, marks that nobody applied.
 
--- Fire what is due. Deletes by id under the run's lock, so two schedulers at once are harmless.
+-- Fire what is due, oldest first. Deletes by id under the run's lock, so two schedulers at once are harmless.
+-- Answers one row: how many waits went, whether due ones were left because another transaction holds their runs, and the
+-- runs that got something, with their owner (null: nobody, ready to be claimed) and gate.
 create function rt.fire_v1(p_parts smallint[], p_limit int)
-returns table (run uuid, tenant int, owner bigint, ga bigint) language plpgsql as $$
+returns table (fired int, busy bool, runs uuid[], owners bigint[], gates bigint[]) language plpgsql as $$
 #variable_conflict use_column
 declare
-    v_wait uuid[]; v_status text[]; v_error text[];
+    v_wait uuid[]; v_status text[]; v_error text[]; v_now timestamptz := rt.now();
 begin
-    select coalesce(array_agg(d.id), '{}'), array_agg(d.status), array_agg(d.error) into v_wait, v_status, v_error from (
+    -- By partition, so that a mass of due timers is read by the batch and not as a whole for each batch.
+    select array_agg(d.id), array_agg(d.status), array_agg(d.error) into v_wait, v_status, v_error from (
         select w.id,
                (case when w.kind = 'c' then 'f' else 'c' end) as status,
                case when w.kind = 'c' then '{"name":"InvokeTimeout","message":"the invoked workflow did not end within the timeout of the step"}' end as error
-        from rt.wait w join rt.live r on r.id = w.run
-        where w.part = any (p_parts) and w.due_at <= rt.now()
+        from (
+            select o.id, o.run, o.kind, o.due_at from unnest(p_parts) p(n)
+            cross join lateral (
+                select i.id, i.run, i.kind, i.due_at from rt.wait i
+                where i.part = p.n and i.due_at <= v_now order by i.due_at limit p_limit
+            ) o
+            order by o.due_at limit p_limit + 100
+        ) w join rt.live r on r.id = w.run
         order by w.due_at limit p_limit for no key update of r skip locked
     ) d;
-    if cardinality(v_wait) = 0 then return; end if;
-    return query
-        select x.run, x.tenant, x.owner, x.ga
-        from rt.deliver_v1(v_wait, v_status, array_fill(null::text, array[cardinality(v_wait)]), v_error,
-                           array_fill(null::uuid, array[cardinality(v_wait)])) x;
+    if v_wait is null then
+        fired := 0; runs := '{}'; owners := '{}'; gates := '{}';
+    else
+        fired := cardinality(v_wait);
+        select coalesce(array_agg(x.run), '{}'), coalesce(array_agg(x.owner), '{}'), coalesce(array_agg(x.ga), '{}')
+            into runs, owners, gates
+            from rt.deliver_v1(v_wait, v_status, array_fill(null::text, array[fired]), v_error, array_fill(null::uuid, array[fired])) x;
+    end if;
+    busy := fired < p_limit and exists (select from rt.wait w where w.part = any (p_parts) and w.due_at <= v_now);
+    return next;
 end $$;
 
--- Waits of ended or unknown runs cannot exist (finish_v1 deletes them); this is the timer horizon that a scheduler keeps in memory.
-create function rt.upcoming_v1(p_parts smallint[], p_until_ms bigint, p_limit int) returns table (due_ms bigint) language sql stable as $$
-    select rt.ms(w.due_at) from rt.wait w
-    where w.part = any (p_parts) and w.due_at <= to_timestamp(p_until_ms / 1000.0) order by w.due_at limit p_limit
+-- The timer horizon that a scheduler keeps in memory: the milliseconds, rounded up, in which something will be due.
+create function rt.upcoming_v1(p_parts smallint[], p_until_ms bigint, p_limit int) returns setof bigint language sql stable as $$
+    select distinct ceil(extract(epoch from w.due_at) * 1000)::bigint as due_ms from rt.wait w
+    where w.part = any (p_parts) and w.due_at > rt.now() and w.due_at <= to_timestamp(p_until_ms / 1000.0)
+    order by due_ms limit p_limit
 $$;
 
 -- End runs whose own time is over.
@@ -37,15 +52,19 @@ begin
     select coalesce(array_agg(l.id), '{}') into v_run from (
         select r.id from rt.live r where r.deadline <= rt.now() order by r.deadline limit p_limit for no key update skip locked
     ) l;
+    if cardinality(v_run) = 0 then return; end if;
     return query select * from rt.finish_v1(
         v_run, array_fill('timed_out'::text, array[cardinality(v_run)]), array_fill(null::text, array[cardinality(v_run)]),
         array_fill('{"name":"RunTimeout","message":"the run did not end within its timeout"}'::text, array[cardinality(v_run)]), true);
 end $$;
 
 -- Owners to look at: silent past the ttl, or silent past a short while (then only a free advisory lock proves the death).
-create function rt.suspects_v1(p_ttl_ms bigint, p_early_ms bigint) returns table (id bigint, expired bool) language sql stable as $$
+-- A server that has just started answers nobody: its silence says nothing about owners that had no chance to beat.
+create function rt.suspects_v1(p_ttl_ms bigint, p_early_ms bigint, p_settle_ms bigint)
+returns table (id bigint, expired bool) language sql stable as $$
     select o.id, o.beat_at < rt.now() - p_ttl_ms * interval '1 millisecond'
     from rt.owner o where not o.dead and o.beat_at < rt.now() - p_early_ms * interval '1 millisecond'
+        and pg_postmaster_start_time() <= clock_timestamp() - p_settle_ms * interval '1 millisecond'
 $$;
 
 -- Declare an owner dead, again checking its beat: a process that came back first stays alive.
@@ -67,6 +86,11 @@ begin
         where r.owner is not null and not exists (select from rt.owner o where o.id = r.owner and not o.dead)
         limit p_limit for no key update skip locked
     ) l;
+    -- Looked at again under the locks: while the statement above ran, another may have rescued a run and a living owner,
+    -- which that statement's snapshot does not know, have claimed it.
+    select coalesce(array_agg(r.id), '{}') into v_all from rt.live r
+        where r.id = any (v_all) and r.owner is not null
+          and not exists (select from rt.owner o where o.id = r.owner and not o.dead);
     if cardinality(v_all) = 0 then return; end if;
     insert into rt.attempts (tenant, run, n, sid, k, error, t0, t1)
         select r.tenant, r.id, r.att, null, r.fn_att + 1, v_error, rt.now(), rt.now() from rt.live r where r.id = any (v_all)
@@ -75,8 +99,10 @@ begin
                          fn_att = r.fn_att + 1, att = r.att + 1
         where r.id = any (v_all);
     select coalesce(array_agg(r.id), '{}') into v_last from rt.live r where r.id = any (v_all) and r.fn_att >= r.max_att;
-    perform from rt.finish_v1(v_last, array_fill('failed'::text, array[cardinality(v_last)]),
-                              array_fill(null::text, array[cardinality(v_last)]), array_fill(v_error, array[cardinality(v_last)]), true);
+    if cardinality(v_last) > 0 then
+        perform from rt.finish_v1(v_last, array_fill('failed'::text, array[cardinality(v_last)]),
+                                  array_fill(null::text, array[cardinality(v_last)]), array_fill(v_error, array[cardinality(v_last)]), true);
+    end if;
     return query select u.id, r.tenant, r.id is null from unnest(v_all) u(id) left join rt.live r on r.id = u.id;
 end $$;
 
@@ -132,7 +158,50 @@ begin
             select from unnest(string_to_array(m.body, ',')::uuid[]) k(child) join rt.live c on c.id = k.child and c.parent = m.target));
 end $$;
 
--- Runs that wait in the queue longer than p_age_ms: their hint was lost, or nobody had room.
+-- Runs that wait in the queue longer than p_age_ms: their hint was lost, or nobody had room. Each tenant its share of the
+-- answer, by the queue's index: a long backlog is not read as a whole. The priority is no time waited.
 create function rt.stale_queued_v1(p_age_ms bigint, p_limit int) returns setof uuid language sql stable as $$
-    select r.id from rt.live r where r.st = 'q' and r.qk <= rt.now() - p_age_ms * interval '1 millisecond' order by r.qk limit p_limit
+    with t as materialized (select x.tenant, count(*) over () as n from rt.ready_tenants_v1() x(tenant))
+    select q.id from t cross join lateral (
+        select r.id from rt.live r where r.tenant = t.tenant and r.st = 'q'
+            and r.qk + r.prio * interval '1 second' <= rt.now() - p_age_ms * interval '1 millisecond'
+        order by r.qk limit greatest(1, p_limit / t.n)
+    ) q limit p_limit
+$$;
+
+-- Beat, and see to it that the 64 partitions are shared evenly by the living schedulers: give back what is too much, take
+-- what nobody living has. Answers the partitions of this one; null: others have declared it dead.
+create function rt.share_parts_v1(p_owner bigint, p_fresh_ms bigint) returns smallint[] language plpgsql as $$
+#variable_conflict use_column
+declare
+    v_share int;
+    v_mine int;
+begin
+    update rt.owner set beat_at = rt.now() where id = p_owner and not dead;
+    if not found then return null; end if;
+    select 64 / count(*) + case when count(*) filter (where o.id < p_owner) < 64 % count(*) then 1 else 0 end into v_share
+        from rt.owner o where o.kind = 'scheduler' and not o.dead and o.beat_at > rt.now() - p_fresh_ms * interval '1 millisecond';
+    select count(*) into v_mine from rt.part p where p.owner = p_owner;
+    update rt.part set owner = null, epoch = epoch + 1 where n in (
+        select p.n from rt.part p where p.owner = p_owner order by p.n desc limit greatest(0, v_mine - v_share) for update skip locked);
+    update rt.part set owner = p_owner, epoch = epoch + 1 where n in (
+        select p.n from rt.part p where p.owner is null or not exists (
+            select from rt.owner o where o.id = p.owner and not o.dead and o.beat_at > rt.now() - p_fresh_ms * interval '1 millisecond')
+        order by p.n limit greatest(0, v_share - v_mine) for update skip locked);
+    return array(select p.n from rt.part p where p.owner = p_owner order by p.n);
+end $$;
+
+-- Fold what commits counted into the tenants' usage: the deltas go in the transaction that adds them, so none counts twice.
+-- In one order everywhere, so that two folding schedulers wait for each other and never in a circle. Answers how many went.
+create function rt.fold_usage_v1(p_limit int) returns int language sql as $$
+    with d as (
+        delete from rt.usage_delta where id in (
+            select x.id from rt.usage_delta x order by x.id limit p_limit for update skip locked)
+        returning tenant, wf, day, kind, n
+    ), f as (
+        insert into rt.usage (tenant, wf, day, kind, n)
+        select d.tenant, d.wf, d.day, d.kind, sum(d.n) from d group by 1, 2, 3, 4 order by 1, 2, 3, 4
+        on conflict (tenant, wf, day, kind) do update set n = rt.usage.n + excluded.n
+    )
+    select count(*)::int from d
 $$;

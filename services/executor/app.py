@@ -1,0 +1,150 @@
+"""The composition root of the executor: everything that touches a function."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from services.core.bus.jetstream import Bus
+from services.core.domain.run import Limits
+from services.core.engine.accept_events import EventAcceptor
+from services.core.engine.authenticate import StoreAuthenticator
+from services.core.engine.definitions import DefinitionsCache
+from services.core.engine.hints import Hints
+from services.core.engine.send_events import SendEventMarks
+from services.core.rpc.server import RpcServer
+from services.core.runtime import parse
+from services.core.runtime.config import setting
+from services.core.runtime.ids import UlidFactory
+from services.core.runtime.lifecycle import Component
+from services.core.runtime.sealing import Sealer
+from services.core.runtime.service import Runtime
+from services.core.runtime.settings import (
+    DatabaseSettings,
+    EncryptionSettings,
+    FunctionSettings,
+    LeaseSettings,
+    ListenSettings,
+    NatsSettings,
+    PeerSettings,
+    WorkflowLimits,
+)
+from services.core.store.component import DatabaseComponent
+from services.core.store.database import Database
+from services.core.store.pipeline import Pipeline
+from services.executor.aftermath import Aftermath
+from services.executor.claim import Claimer
+from services.executor.drive import Driver, Probe, no_probe
+from services.executor.executor import Executor
+from services.executor.function_calls import FunctionCalls
+from services.executor.incarnation import Incarnation
+from services.executor.invoke import Invoker
+from services.executor.lease import Lease
+from services.executor.owner import Owner
+from services.executor.spans import RunSpans
+
+
+@dataclass(frozen=True)
+class ExecutorSettings:
+    """How much one executor process holds at once."""
+
+    slots: int = setting("RUNR_EXECUTOR_SLOTS", parse.integer(1, 100_000), 256)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the executor reads from the environment."""
+
+    executor: ExecutorSettings
+    database: DatabaseSettings
+    nats: NatsSettings
+    lease: LeaseSettings
+    functions: FunctionSettings
+    limits: WorkflowLimits
+    encryption: EncryptionSettings
+    listen: ListenSettings
+    peers: PeerSettings
+
+
+def build(settings: Settings, runtime: Runtime, probe: Probe = no_probe) -> list[Component]:
+    """The components of the executor, lowest dependency first; opens nothing."""
+    database = Database(settings.database.url, name="runr-executor", size=4)
+    bus = Bus(settings.nats.url, prefix=settings.nats.prefix, client_name="runr-executor")
+    calls = FunctionCalls(settings.functions, runtime.clock)
+    parts = _Parts(settings, runtime, database, bus, DefinitionsCache(Sealer(settings.encryption.key)), calls, probe)
+    executor = Executor(bus, parts.incarnation)
+    runtime.health.register("leases", executor.check)
+    rpc = RpcServer(
+        settings.listen.grpc or settings.peers.executor,
+        [],
+        authenticator=StoreAuthenticator(database, runtime.clock),
+        telemetry=runtime.telemetry,
+    )
+    return [DatabaseComponent(database, runtime.health), bus, calls, rpc, executor]
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What every incarnation is made of."""
+
+    settings: Settings
+    runtime: Runtime
+    database: Database
+    bus: Bus
+    definitions: DefinitionsCache
+    calls: FunctionCalls
+    probe: Probe
+
+    def incarnation(self) -> Incarnation:
+        """A new life under a new owner id."""
+        runtime, settings = self.runtime, self.settings
+        ids = UlidFactory(runtime.clock, runtime.random)
+        hints = Hints(self.bus)
+        node = f"{socket.gethostname()}/{os.getpid()}"
+        owner = Owner(settings.database.url, node=node, settings=settings.lease, clock=runtime.clock)
+        pipeline = Pipeline(settings.database.url, owner=owner.id)
+        acceptor = EventAcceptor(self.database, self.definitions, hints, ids)
+        aftermath = Aftermath(self.database, hints, SendEventMarks(self.database, acceptor), runtime.clock)
+
+        def claimer(room: Callable[[], int], accept: Callable[[Lease], None]) -> Claimer:
+            return Claimer(self.database, self.definitions, owner=owner.id, room=room, accept=accept)
+
+        def driver(may_go_on: Callable[[], bool]) -> Driver:
+            return Driver(
+                invoker=self._invoker(),
+                pipeline=pipeline,
+                aftermath=aftermath,
+                spans=RunSpans(runtime.telemetry, runtime.clock),
+                limits=_limits(settings.limits),
+                ids=ids,
+                clock=runtime.clock,
+                may_go_on=may_go_on,
+                probe=self.probe,
+            )
+
+        return Incarnation(
+            owner=owner,
+            pipeline=pipeline,
+            aftermath=aftermath,
+            database=self.database,
+            slots=settings.executor.slots,
+            make_claimer=claimer,
+            make_driver=driver,
+        )
+
+    def _invoker(self) -> Invoker:
+        return Invoker(
+            self.calls.client,
+            settings=self.settings.functions,
+            limits=self.settings.limits,
+            clock=self.runtime.clock,
+            jitter=self.runtime.random,
+        )
+
+
+def _limits(limits: WorkflowLimits) -> Limits:
+    return Limits(
+        max_steps=limits.steps_per_run, max_state_bytes=limits.state_bytes, default_wait_ms=limits.wait_timeout_ms
+    )

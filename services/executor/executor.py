@@ -1,0 +1,93 @@
+"""The executor as a component: one incarnation after another, fed with hints."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from uuid import UUID
+
+from services.core.bus.jetstream import Bus
+from services.core.bus.payload import ReadyHint
+from services.core.bus.ready_consumer import consume_ready
+from services.core.domain.errors import Unavailable
+from services.core.runtime.health import NotReady
+from services.core.runtime.lifecycle import Component
+from services.executor.incarnation import Incarnation
+from services.executor.owner import OwnerLost
+
+log = logging.getLogger(__name__)
+
+_PAUSE_S = 0.5
+
+
+class Executor(Component):
+    """Holds runs for as long as the process lives. Declared dead by others, it begins again under a new id."""
+
+    name = "executor"
+
+    def __init__(self, bus: Bus, make_incarnation: Callable[[], Incarnation]) -> None:
+        self._bus = bus
+        self._make_incarnation = make_incarnation
+        self._current: Incarnation | None = None
+        self._alive = asyncio.Event()
+
+    async def check(self) -> None:
+        """Readiness: whether an owner is registered and its heartbeat is fresh. Raises NotReady."""
+        if self._current is None or not self._current.owner.may_invoke:
+            raise NotReady("no lease can be held: the heartbeat is not confirmed")
+
+    async def run(self) -> None:
+        """See `Component.run`."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._live(), name="executor-lives")
+            group.create_task(consume_ready(self._bus, self._take_hints, self._capacity), name="executor-hints")
+
+    async def drain(self) -> None:
+        """Finish the steps that run, hand the rest back."""
+        if self._current is not None:
+            await self._current.drain()
+
+    async def stop(self) -> None:
+        """Give back what is still held."""
+        current, self._current = self._current, None
+        if current is not None:
+            await current.leave()
+
+    async def _live(self) -> None:
+        while True:
+            incarnation = self._make_incarnation()
+            try:
+                await incarnation.owner.register()
+            except Unavailable:
+                log.warning("cannot register: the database is away")
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            await self._bus.on_cancel(incarnation.owner.id, self._abandon)
+            self._current = incarnation
+            self._alive.set()
+            log.info("holding runs", extra={"owner": incarnation.owner.id})
+            try:
+                await incarnation.run()
+            except* OwnerLost:
+                log.error("this executor was declared dead or lost the database: all leases are dropped")
+                self._current = None
+                self._alive.clear()
+
+    async def _take_hints(self, hints: Sequence[ReadyHint]) -> None:
+        if self._current is not None:
+            for hint in hints:
+                self._current.hint(hint.run_ids)
+
+    async def _abandon(self, runs: tuple[UUID, ...]) -> None:
+        if self._current is not None:
+            self._current.abandon(runs)
+
+    async def _capacity(self) -> int:
+        while True:
+            await self._alive.wait()
+            current = self._current
+            room = 0 if current is None else await current.wait_for_room()
+            if room > 0:
+                return room
+            await asyncio.sleep(_PAUSE_S)  # this life drains or has just ended
