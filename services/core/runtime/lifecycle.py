@@ -20,13 +20,12 @@ STOP_TIMEOUT_S = 5.0
 
 
 class Component:
-    """A part of a process. Inherit to get the defaults; their `return` tells type checkers that they are not abstract."""
+    """A part of a process. Inherit to get the defaults that do nothing."""
 
     name: str
 
     async def start(self) -> None:
         """Opens what `run` needs. Raising ends the process."""
-        return
 
     async def run(self) -> None:
         """Works until cancelled. Returning before a drain, or raising, ends the process."""
@@ -34,11 +33,9 @@ class Component:
 
     async def drain(self) -> None:
         """Takes no more work; returns when what it holds is finished or handed back. Called at most once."""
-        return
 
     async def stop(self) -> None:
         """Closes everything, also after a failed start. Must bear a second call; is cut off after 5 s."""
-        return
 
 
 class Supervisor:

@@ -8,14 +8,24 @@ reserves the root.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter
 from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Decision, ParentBased, Sampler, TraceIdRatioBased
+from opentelemetry.sdk.trace.sampling import (
+    ALWAYS_OFF,
+    ALWAYS_ON,
+    Decision,
+    ParentBased,
+    Sampler,
+    SamplingResult,
+    TraceIdRatioBased,
+)
 from opentelemetry.trace import (
+    Link,
     NoOpTracer,
     SpanContext,
     SpanKind,
@@ -23,7 +33,9 @@ from opentelemetry.trace import (
     StatusCode,
     TraceFlags,
     Tracer,
+    TraceState,
 )
+from opentelemetry.util.types import Attributes
 
 from services.core.runtime.settings import TelemetrySettings
 from services.core.runtime.traceparent import extract, inject, parent_context
@@ -43,11 +55,40 @@ class _PresetIds(IdGenerator):
     def preset(self, identity: SpanContext | None) -> None:
         self._next = identity
 
+    @property
+    def is_preset(self) -> bool:
+        return self._next is not None
+
     def generate_trace_id(self) -> int:
         return self._next.trace_id if self._next else self._random.generate_trace_id()
 
     def generate_span_id(self) -> int:
         return self._next.span_id if self._next else self._random.generate_span_id()
+
+
+class _DecidedOnce(Sampler):
+    """Asks `inner`, except for a span with a reserved identity: its decision was made when it was reserved."""
+
+    def __init__(self, inner: Sampler, ids: _PresetIds) -> None:
+        self._inner = inner
+        self._ids = ids
+
+    def should_sample(
+        self,
+        parent_context: Context | None,
+        trace_id: int,
+        name: str,
+        kind: SpanKind | None = None,
+        attributes: Attributes = None,
+        links: Sequence[Link] | None = None,
+        trace_state: TraceState | None = None,
+    ) -> SamplingResult:
+        if self._ids.is_preset:
+            return SamplingResult(Decision.RECORD_AND_SAMPLE, attributes)
+        return self._inner.should_sample(parent_context, trace_id, name, kind, attributes, links, trace_state)
+
+    def get_description(self) -> str:
+        return f"DecidedOnce({self._inner.get_description()})"
 
 
 class Telemetry:
@@ -121,7 +162,7 @@ class Telemetry:
 def start_telemetry(service: str, settings: TelemetrySettings, *, exporter: SpanExporter | None = None) -> Telemetry:
     """The telemetry of `runr-<service>`. `exporter` replaces the one that the settings name."""
     ids = _PresetIds()
-    sampler = _sampler(settings)
+    sampler = _DecidedOnce(_sampler(settings), ids)
     chosen = exporter or _exporter(settings)
     if chosen is None:
         return Telemetry(None, ids, sampler)
