@@ -23,9 +23,10 @@ class WorkflowRow:
     updated_ms: int
 
 
-async def definitions_version(connection: asyncpg.Connection, tenant: int) -> int:
-    """The version of the tenant's definitions; 0 for a tenant that does not exist."""
-    return int(await connection.fetchval(queries("workflows")["version"], tenant) or 0)
+async def definitions_version(connection: asyncpg.Connection, tenant: int) -> int | None:
+    """The version of the tenant's definitions; None for a tenant that does not exist."""
+    version: int | None = await connection.fetchval(queries("workflows")["version"], tenant)
+    return version
 
 
 async def definitions_versions(connection: asyncpg.Connection, tenants: Sequence[int]) -> dict[int, int]:

@@ -1,0 +1,195 @@
+"""Declare the workflows of a project: the whole list at once, or none of it (engine section 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import asyncpg
+
+from services.core.domain.definition import Definition, definition_to_json, version_hash
+from services.core.domain.errors import FieldError, InvalidInput, NotFound
+from services.core.domain.json_text import parse
+from services.core.domain.workflow import definitions_list, validate_definitions
+from services.core.engine.projects import require_workflow_trigger
+from services.core.engine.retrying import retrying
+from services.core.store.database import Database
+from services.core.store.projects import ProjectRow, get_project, lock_project, set_declared, set_definitions_file
+from services.core.store.workflows import (
+    WorkflowRow,
+    archive_workflows,
+    bump_definitions,
+    get_workflow,
+    put_workflows,
+    set_active,
+    workflows_of,
+)
+
+NOT_YET = frozenset(("triggers.cron", "triggers.queue", "concurrency", "checkpoint"))
+"""Fields that are valid and that this version does not carry out: refused by name, never accepted and ignored."""
+
+Source = Literal["api", "sync", "file", "worker"]
+DefsChanged = Callable[[int], None]
+"""Tells that the definitions of a tenant have changed: a hint, given after the commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A list that may be declared, and what was passed over in it."""
+
+    definitions: tuple[Definition, ...]
+    warnings: tuple[FieldError, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A project and all its workflows by name, archived ones included."""
+
+    project: ProjectRow
+    workflows: list[WorkflowRow]
+
+
+class Declarer:
+    """Declares, pauses and resumes workflows: one transaction each, then a hint."""
+
+    def __init__(self, database: Database, defs_changed: DefsChanged) -> None:
+        self._database = database
+        self._defs_changed = defs_changed
+
+    async def declare(self, tenant: int, project_slug: str, body: bytes, *, source: Source = "api") -> Declared:
+        """Replace the project's list by the one in `body`, JSON of `{"workflows": [...]}`.
+
+        Raises InvalidInput with every fault, NotFound, Conflict for a project that serves no workflows, Unavailable.
+        """
+        checked = check_text(body, strict_unknown=True)
+
+        async def once(_: int) -> tuple[Declared, bool]:
+            async with self._database.transaction() as connection:
+                project = await lock_project(connection, tenant, project_slug)
+                changed = await replace_definitions(connection, project, checked.definitions, source=source)
+                return await read_declared(connection, tenant, project_slug), changed
+
+        declared, changed = await retrying(once)
+        if changed:
+            self._defs_changed(tenant)
+        return declared
+
+    async def store_file(self, tenant: int, project_slug: str, body: bytes) -> Checked:
+        """Store the list that a sync falls back to. Raises as `declare`, but unknown fields are warnings."""
+        checked = check_text(body, strict_unknown=False)
+        async with self._database.transaction() as connection:
+            project = await lock_project(connection, tenant, project_slug)
+            require_workflow_trigger(project)
+            await set_definitions_file(connection, tenant, project.id, body.decode())
+        return checked
+
+    async def set_active(self, tenant: int, project_slug: str, workflow: str, is_active: bool) -> Declared:
+        """Pause a workflow, or let it go on; doing it twice changes nothing. The answer holds this workflow alone.
+
+        Raises NotFound, Unavailable.
+        """
+
+        async def once(_: int) -> tuple[Declared, bool]:
+            async with self._database.transaction() as connection:
+                project = await lock_project(connection, tenant, project_slug)
+                row = await find_workflow(connection, project, workflow)
+                changed = row.is_active != is_active
+                if changed:
+                    await set_active(connection, tenant, row.id, is_active)
+                    await bump_definitions(connection, tenant)
+                    row = await find_workflow(connection, project, workflow)
+                return Declared(project, [row]), changed
+
+        declared, changed = await retrying(once)
+        if changed:
+            self._defs_changed(tenant)
+        return declared
+
+
+def check_text(body: bytes | str, *, strict_unknown: bool) -> Checked:
+    """The list in a JSON text: the list itself, or `{"workflows": [...]}`. Raises InvalidInput with every fault."""
+    value, around = definitions_list(parse(body), strict_unknown=strict_unknown)
+    checked = check_list(value, strict_unknown=strict_unknown)
+    return Checked(checked.definitions, (*around, *checked.warnings))
+
+
+def check_list(value: object, *, strict_unknown: bool) -> Checked:
+    """The definitions of a decoded list. Raises InvalidInput with every fault."""
+    not_yet = _not_yet(value)
+    try:
+        definitions, warnings = validate_definitions(value, strict_unknown=strict_unknown)
+    except InvalidInput as error:
+        if not_yet:
+            raise InvalidInput.of_all([*error.errors, *not_yet]) from None
+        raise
+    if not_yet:
+        raise InvalidInput.of_all(not_yet)
+    return Checked(tuple(definitions), tuple(warnings))
+
+
+async def replace_definitions(
+    connection: asyncpg.Connection, project: ProjectRow, definitions: Sequence[Definition], *, source: Source
+) -> bool:
+    """Make these the project's workflows, in the caller's transaction, which holds the project's row.
+
+    What is not among them is archived, what is among them again is un-archived; paused stays paused. Whether anything
+    changed: a list that is declared again as it is moves no version. Raises Conflict for a project that serves none.
+    """
+    require_workflow_trigger(project)
+    before = {row.name: row for row in await workflows_of(connection, project.tenant, project.id)}
+    wanted = {definition.name: definition_to_json(definition) for definition in definitions}
+    changed = {name: text for name, text in wanted.items() if _differs(before.get(name), text)}
+    gone = [row.id for row in before.values() if row.archived_ms is None and row.name not in wanted]
+    if changed:
+        await put_workflows(connection, project.tenant, project.id, changed)
+    if gone:
+        await archive_workflows(connection, project.tenant, gone)
+    if changed or gone:
+        await bump_definitions(connection, project.tenant)
+    await set_declared(connection, project.tenant, project.id, version=version_hash(definitions), source=source)
+    return bool(changed or gone)
+
+
+async def read_declared(connection: asyncpg.Connection, tenant: int, project_slug: str) -> Declared:
+    """A project with all its workflows. Raises NotFound."""
+    project = await get_project(connection, tenant, project_slug)
+    return Declared(project, await workflows_of(connection, tenant, project.id))
+
+
+async def find_workflow(connection: asyncpg.Connection, project: ProjectRow, name: str) -> WorkflowRow:
+    """One workflow of a project. Raises NotFound."""
+    row = await get_workflow(connection, project.tenant, project.id, name)
+    if row is None:
+        raise NotFound(f"project {project.slug} has no workflow {name[:100]}")
+    return row
+
+
+def _differs(row: WorkflowRow | None, text: str) -> bool:
+    return row is None or row.archived_ms is not None or row.definition != text
+
+
+def _not_yet(value: object) -> list[FieldError]:
+    """The fields of `NOT_YET` in a decoded list, whether the rest of it is valid or not."""
+    faults: list[FieldError] = []
+    for index, item in enumerate(value if isinstance(value, list) else []):
+        if not isinstance(item, Mapping):
+            continue
+        name = item.get("name")
+        suffix = f" (workflow {name[:100]})" if isinstance(name, str) else ""
+        for place, key in _fields_of(item):
+            if key in NOT_YET:
+                faults.append(FieldError(f"workflows[{index}].{place}", f"is not supported yet{suffix}"))
+    return faults
+
+
+def _fields_of(item: Mapping[str, object]) -> list[tuple[str, str]]:
+    """Path and kind of each field that is set: of the definition itself, and of its triggers."""
+    found = [(key, key) for key, value in item.items() if value is not None]
+    triggers = item.get("triggers")
+    for index, trigger in enumerate(triggers if isinstance(triggers, list) else []):
+        if isinstance(trigger, Mapping):
+            found += [
+                (f"triggers[{index}].{key}", f"triggers.{key}") for key, value in trigger.items() if value is not None
+            ]
+    return found

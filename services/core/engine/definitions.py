@@ -1,0 +1,241 @@
+"""Definitions as every service uses them on its hot path: parsed once, right whenever they are asked for.
+
+A change of a project or a definition moves `rt.defs_version` of its tenant in the same transaction. The cache reads
+that version on the caller's own connection, so within a transaction it is as right as the transaction itself, and reads
+the rest again only when it has moved.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import asyncpg
+
+from services.core.domain.definition import Definition, QueueTrigger, Trigger, definition_from_json, version_hash
+from services.core.domain.definition import EventTrigger as DeclaredEvent
+from services.core.domain.expression import Expression, parse
+from services.core.engine.signing_keys import place
+from services.core.runtime.clock import Clock, SystemClock
+from services.core.runtime.sealing import SealBroken, Sealer
+from services.core.runtime.settings import FunctionSettings
+from services.core.store.workflows import definitions_version, definitions_versions, load_projects, load_workflows
+
+log = logging.getLogger(__name__)
+
+_MAX_TENANTS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectEntry:
+    """A project. `keys` sign requests: the current one first, then the one before while it signs along.
+
+    They are empty where this process does not sign, and where the project has no key that opens.
+    """
+
+    id: int
+    tenant: int
+    slug: str
+    endpoint_url: str | None
+    keys: tuple[str, ...] = field(repr=False)
+    trigger_type: str
+    queue_stream: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowEntry:
+    """A workflow. `version` is the hash of its definition; `idempotency` is the definition's expression, parsed."""
+
+    id: int
+    tenant: int
+    project: int
+    name: str
+    definition: Definition
+    is_active: bool
+    archived: bool
+    version: str
+    idempotency: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EventTrigger:
+    """A trigger of a workflow, the `index`-th in its list. `condition` None: every event of the name.
+
+    Workflows that are paused or archived have theirs too: an event tells that it skipped them.
+    """
+
+    workflow: WorkflowEntry
+    index: int
+    condition: Expression | None
+
+
+@dataclass(frozen=True)
+class TenantDefinitions:
+    """Everything one tenant has declared. `by_name` is by (project id, workflow name), archived ones included."""
+
+    tenant: int
+    version: int
+    projects: Mapping[int, ProjectEntry]
+    workflows: Mapping[int, WorkflowEntry]
+    by_name: Mapping[tuple[int, str], WorkflowEntry]
+    by_event: Mapping[str, tuple[EventTrigger, ...]]
+    project_by_slug: Mapping[str, ProjectEntry]
+
+
+@dataclass(frozen=True, slots=True)
+class _Parsed:
+    """What a definition's text comes to, kept for the next load: most definitions do not change with the version."""
+
+    text: str
+    definition: Definition
+    version: str
+    idempotency: Expression | None
+    events: tuple[tuple[str, int, Expression | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cached:
+    definitions: TenantDefinitions
+    parsed: Mapping[int, _Parsed]
+    until: float
+    """When the first previous key stops signing along, on the monotonic clock."""
+
+
+class DefinitionsCache:
+    """The definitions of the tenants that this process works for. Not thread-safe: one per event loop."""
+
+    def __init__(
+        self,
+        sealer: Sealer | None,
+        *,
+        key_grace_ms: int = FunctionSettings.key_rotation_grace_ms,
+        clock: Clock | None = None,
+    ) -> None:
+        """Without `sealer` no signing key is opened: for services that call no function."""
+        self._sealer = sealer
+        self._key_grace_ms = key_grace_ms
+        self._clock = clock or SystemClock()
+        self._tenants: dict[int, _Cached] = {}
+
+    async def get(self, connection: asyncpg.Connection, tenant: int) -> TenantDefinitions:
+        """The tenant's definitions as `connection` sees them; empty for a tenant that does not exist."""
+        return await self._at(connection, tenant, await definitions_version(connection, tenant))
+
+    async def get_many(self, connection: asyncpg.Connection, tenants: Sequence[int]) -> Mapping[int, TenantDefinitions]:
+        """`get` for each of them, with one read of their versions."""
+        versions = await definitions_versions(connection, tenants)
+        return {tenant: await self._at(connection, tenant, versions.get(tenant)) for tenant in tenants}
+
+    async def _at(self, connection: asyncpg.Connection, tenant: int, version: int | None) -> TenantDefinitions:
+        if version is None:
+            self._tenants.pop(tenant, None)
+            return _indexed(tenant, 0, [], [], {})
+        cached = self._tenants.get(tenant)
+        if cached is None or cached.definitions.version != version or cached.until <= self._clock.monotonic():
+            # The rows may be newer than the version that was read before them, never older: then it is read once more.
+            cached = await self._load(connection, tenant, version, cached)
+            self._keep(tenant, cached)
+        return cached.definitions
+
+    async def _load(self, connection: asyncpg.Connection, tenant: int, version: int, before: _Cached | None) -> _Cached:
+        began = self._clock.monotonic()
+        project_rows = await load_projects(connection, tenant, self._key_grace_ms)
+        workflow_rows = await load_workflows(connection, tenant)
+        known = before.parsed if before is not None else {}
+        parsed = {row["id"]: _parsed(row["definition"], known.get(row["id"])) for row in workflow_rows}
+        workflows = [_entry(tenant, row, parsed[row["id"]]) for row in workflow_rows]
+        projects = [self._project(tenant, row) for row in project_rows]
+        left_ms = [row["previous_left_ms"] for row in project_rows if row["previous_key"] is not None]
+        until = began + min(left_ms) / 1_000 if left_ms else float("inf")
+        return _Cached(_indexed(tenant, version, projects, workflows, parsed), parsed, until)
+
+    def _project(self, tenant: int, row: asyncpg.Record) -> ProjectEntry:
+        return ProjectEntry(
+            id=row["id"],
+            tenant=tenant,
+            slug=row["slug"],
+            endpoint_url=row["endpoint_url"],
+            keys=self._keys(tenant, row),
+            trigger_type=row["trigger_type"],
+            queue_stream=row["queue_stream"],
+        )
+
+    def _keys(self, tenant: int, row: asyncpg.Record) -> tuple[str, ...]:
+        sealed = [each for each in (row["signing_key"], row["previous_key"]) if each is not None]
+        if self._sealer is None:
+            return ()
+        try:
+            return tuple(self._sealer.open(each, place(tenant, row["id"])) for each in sealed)
+        except SealBroken as error:
+            # One project that cannot be called must not stop the tenant's others.
+            log.error("a signing key does not open", extra={"project": row["slug"], "reason": str(error)})
+            return ()
+
+    def _keep(self, tenant: int, cached: _Cached) -> None:
+        self._tenants.pop(tenant, None)
+        while len(self._tenants) >= _MAX_TENANTS:
+            del self._tenants[next(iter(self._tenants))]
+        self._tenants[tenant] = cached
+
+
+def _parsed(text: str, before: _Parsed | None) -> _Parsed:
+    if before is not None and before.text == text:
+        return before
+    definition = definition_from_json(text)
+    events = ((_event_of(trigger), index) for index, trigger in enumerate(definition.triggers))
+    return _Parsed(
+        text=text,
+        definition=definition,
+        version=version_hash([definition]),
+        idempotency=None if definition.idempotency is None else parse(definition.idempotency),
+        events=tuple((event[0], index, event[1]) for event, index in events if event is not None),
+    )
+
+
+def _event_of(trigger: Trigger) -> tuple[str, Expression | None] | None:
+    """The event that a trigger waits for, and its condition; None for one that no event fires."""
+    match trigger:
+        case DeclaredEvent(event, if_):
+            return event, None if if_ is None else parse(if_)
+        case QueueTrigger(queue):
+            return f"queue/{queue}", None
+    return None
+
+
+def _entry(tenant: int, row: asyncpg.Record, parsed: _Parsed) -> WorkflowEntry:
+    return WorkflowEntry(
+        id=row["id"],
+        tenant=tenant,
+        project=row["project"],
+        name=row["name"],
+        definition=parsed.definition,
+        is_active=row["is_active"],
+        archived=row["archived"],
+        version=parsed.version,
+        idempotency=parsed.idempotency,
+    )
+
+
+def _indexed(
+    tenant: int,
+    version: int,
+    projects: Iterable[ProjectEntry],
+    workflows: Sequence[WorkflowEntry],
+    parsed: Mapping[int, _Parsed],
+) -> TenantDefinitions:
+    by_event: dict[str, list[EventTrigger]] = {}
+    for workflow in workflows:
+        for event, index, condition in parsed[workflow.id].events:
+            by_event.setdefault(event, []).append(EventTrigger(workflow, index, condition))
+    by_id = {project.id: project for project in projects}
+    return TenantDefinitions(
+        tenant=tenant,
+        version=version,
+        projects=MappingProxyType(by_id),
+        workflows=MappingProxyType({workflow.id: workflow for workflow in workflows}),
+        by_name=MappingProxyType({(workflow.project, workflow.name): workflow for workflow in workflows}),
+        by_event=MappingProxyType({event: tuple(triggers) for event, triggers in by_event.items()}),
+        project_by_slug=MappingProxyType({project.slug: project for project in by_id.values()}),
+    )
