@@ -11,6 +11,9 @@ from runr.workflows.v1 import resources_pb2
 from services.core.domain.errors import InvalidInput
 
 _MAX_UNIX_MS = 253_402_300_799_999
+# What Timestamp and Duration allow; the bytes of a request can hold more.
+_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
+_LONGEST_S = 315_576_000_000
 _UNSPECIFIED = 0
 
 
@@ -29,6 +32,8 @@ def unix_ms(message: Any, field: str) -> int | None:
     value: Timestamp = getattr(message, field)
     if not 0 <= value.nanos < 1_000_000_000:
         raise InvalidInput.of(field, f"nanos must be from 0 to 999999999, got {value.nanos}")
+    if not _FIRST_SECOND <= value.seconds <= _LAST_SECOND:
+        raise InvalidInput.of(field, f"must be a time of the years 1 to 9999, got second {value.seconds}")
     return int(value.seconds * 1_000 + value.nanos // 1_000_000)
 
 
@@ -46,6 +51,8 @@ def duration_ms(message: Any, field: str) -> int | None:
     value: Duration = getattr(message, field)
     if value.seconds < 0 or not 0 <= value.nanos < 1_000_000_000:
         raise InvalidInput.of(field, f"must not be negative, got {value.seconds} s and {value.nanos} ns")
+    if value.seconds > _LONGEST_S:
+        raise InvalidInput.of(field, f"must be at most {_LONGEST_S} seconds, got {value.seconds}")
     return int(value.seconds * 1_000 + value.nanos // 1_000_000)
 
 

@@ -1,12 +1,9 @@
-"""Which runs a list shows next: the best index for a filter, walked in windows from the newest id (engine section 3).
-
-Ids are time-ordered, so the order is stable and a page goes on behind the last id, whatever has happened since. A
-filter that hits few of many runs stops after some windows; the caller goes on behind the last id that was looked at.
-"""
+"""Which runs a list shows next: the index that fits the filter best, and what else a run must be (engine section 3)."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -19,21 +16,20 @@ from services.core.domain.run_record import RunFilter
 from services.core.runtime.ids import ulid_uuid
 from services.core.store.id_range import end_id, first_id
 from services.core.store.queries import tenant_query
+from services.core.store.windows import MAX_WINDOW, walk
 
-_ROUNDS = 10
-_GROWTH = 4
-_MAX_WINDOW = 5_000
+_KEY_TYPES = "snbj"
 
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """A source of ids (a statement and its own arguments) and what else a run must be."""
+    """A source of ids (a statement and its own arguments), and what it leaves to compare."""
 
     source: str
     arguments: tuple[Any, ...]
     workflows: list[int] | None
     statuses: list[str] | None
-    max_window: int = _MAX_WINDOW
+    max_window: int = MAX_WINDOW
 
 
 async def find_runs(
@@ -45,52 +41,38 @@ async def find_runs(
     """
     search = await _search(connection, tenant, wanted)
     lower, upper = first_id(wanted.since_ms), end_id(wanted.until_ms)
-    if after is not None:
-        upper = min(upper, after)
     tags = json.dumps(wanted.tags) if wanted.tags else None
-    source = tenant_query("run_search", search.source, tenant)
+    times = wanted.since_ms, wanted.until_ms
+    ids = tenant_query("run_search", search.source, tenant)
     matching = tenant_query("run_search", "matching", tenant)
-    found: list[UUID] = []
-    window = limit + 1
-    for _ in range(_ROUNDS):
-        seen = [row["id"] for row in await connection.fetch(source, lower, upper, window, *search.arguments)]
-        rows = await connection.fetch(
-            matching,
-            tenant,
-            seen,
-            search.workflows,
-            search.statuses,
-            wanted.since_ms,
-            wanted.until_ms,
-            tags,
-            limit + 1 - len(found),
-        )
-        found += [UUID(int=row["id"].int) for row in rows]
-        if len(found) > limit:
-            return found[:limit], found[limit - 1]
-        if len(seen) < window:
-            return found, None
-        upper = UUID(int=seen[-1].int)
-        window = max(window, min(window * _GROWTH, search.max_window))
-    return found, upper
+
+    async def source(below: UUID, window: int) -> list[UUID]:
+        return _uuids(await connection.fetch(ids, lower, below, window, *search.arguments))
+
+    async def sieve(seen: Sequence[UUID], count: int) -> list[UUID]:
+        filters = (search.workflows, search.statuses, *times, tags)
+        return _uuids(await connection.fetch(matching, tenant, seen, *filters, count))
+
+    below = upper if after is None else min(upper, after)
+    return await walk(source, sieve, below=below, limit=limit, max_window=search.max_window)
 
 
 async def _search(connection: asyncpg.Connection, tenant: int, wanted: RunFilter) -> _Search:
     workflows = await _workflows(connection, tenant, wanted)
-    statuses = [status.value for status in Status if status.shown in wanted.states] if wanted.states else None
+    statuses = [status for status in Status if status.shown in wanted.states]
+    values = [status.value for status in statuses] if wanted.states else None
     if wanted.query is not None:
         within = workflows if workflows is not None else await _ids(connection, tenant, None, None)
-        return _Search("newest_named", (tenant, *_named(wanted.query, within)), workflows, statuses)
-    if statuses is not None and Status.COMPLETED.value not in statuses:
+        return _Search("newest_named", (tenant, *_named(wanted.query, within)), workflows, values)
+    if wanted.states and Status.COMPLETED not in statuses:
         # Runs that are active or ended badly are few among all.
-        ended = [status.value for status in Status if status.is_terminal]
-        letters = [value for value in statuses if value not in ended]
-        words = [value for value in statuses if value in ended]
-        return _Search("newest_in_states", (tenant, letters, words), workflows, None)
+        active = [status.value for status in statuses if not status.is_terminal]
+        ended = [status.value for status in statuses if status.is_terminal]
+        return _Search("newest_in_states", (tenant, active, ended), workflows, None)
     if workflows is not None:
-        share = _MAX_WINDOW // max(1, len(workflows))
-        return _Search("newest_of_workflows", (workflows,), None, statuses, max_window=share)
-    return _Search("newest", (tenant,), None, statuses)
+        share = MAX_WINDOW // max(1, len(workflows))
+        return _Search("newest_of_workflows", (workflows,), None, values, max_window=share)
+    return _Search("newest", (tenant,), None, values)
 
 
 async def _workflows(connection: asyncpg.Connection, tenant: int, wanted: RunFilter) -> list[int] | None:
@@ -117,4 +99,8 @@ def _named(query: str, workflows: list[int]) -> tuple[UUID | None, list[int], li
     except ValueError:
         id = None
     # A key is stored with the type that it has in an expression (engine section 7); a person does not type that.
-    return id, workflows, [f"{type_}:{query}" for type_ in "snbj"], query
+    return id, workflows, [f"{type_}:{query}" for type_ in _KEY_TYPES], query
+
+
+def _uuids(rows: Sequence[asyncpg.Record]) -> list[UUID]:
+    return [UUID(int=row["id"].int) for row in rows]
