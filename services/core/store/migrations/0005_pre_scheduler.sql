@@ -1,44 +1,53 @@
 -- What time does to runs: due timers, deadlines, dead owners, marks that nobody applied.
 
 -- Fire what is due, oldest first. Deletes by id under the run's lock, so two schedulers at once are harmless.
--- Answers one row: how many waits went, whether due ones were left because another transaction holds their runs, and the
--- runs that got something, with their owner (null: nobody, ready to be claimed) and gate.
+-- Answers one row: how many waits went, whether due ones were left (the batch is full, or another transaction holds their
+-- runs), and the runs that got something, with their owner (null: nobody, ready to be claimed) and gate.
 create function rt.fire_v1(p_parts smallint[], p_limit int)
-returns table (fired int, busy bool, runs uuid[], owners bigint[], gates bigint[]) language plpgsql as $$
+returns table (fired int, more bool, runs uuid[], owners bigint[], gates bigint[]) language plpgsql as $$
 #variable_conflict use_column
 declare
-    v_wait uuid[]; v_status text[]; v_error text[]; v_now timestamptz := rt.now();
+    v_due uuid[]; v_wait uuid[]; v_status text[]; v_error text[];
+    v_full bool;
+    v_look constant int := p_limit + 100;
+    v_each constant int := greatest(50, 2 * v_look / greatest(1, cardinality(p_parts)));
+    v_now timestamptz := rt.now();   -- a variable: a volatile function in a condition keeps it from the index
 begin
-    -- By partition, so that a mass of due timers is read by the batch and not as a whole for each batch.
-    select array_agg(d.id), array_agg(d.status), array_agg(d.error) into v_wait, v_status, v_error from (
+    fired := 0; more := false; runs := '{}'; owners := '{}'; gates := '{}';
+    -- A share of the batch from each partition, so that a mass of due timers is read by the batch and not as a whole for each
+    -- batch. A few more than the limit are looked at: some runs may be held by others.
+    with o as materialized (
+        select o.* from unnest(p_parts) p(n) cross join lateral (
+            select w.id, w.due_at, row_number() over (order by w.due_at) as place
+            from rt.wait w where w.part = p.n and w.due_at <= v_now order by w.due_at limit v_each
+        ) o
+    )
+    select (select array_agg(d.id) from (select o.id from o order by o.due_at limit v_look) d),
+           exists (select from o where o.place = v_each)
+        into v_due, v_full;
+    if v_due is null then return next; return; end if;
+    select array_agg(l.id), array_agg(l.status), array_agg(l.error) into v_wait, v_status, v_error from (
         select w.id,
                (case when w.kind = 'c' then 'f' else 'c' end) as status,
                case when w.kind = 'c' then '{"name":"InvokeTimeout","message":"the invoked workflow did not end within the timeout of the step"}' end as error
-        from (
-            select o.id, o.run, o.kind, o.due_at from unnest(p_parts) p(n)
-            cross join lateral (
-                select i.id, i.run, i.kind, i.due_at from rt.wait i
-                where i.part = p.n and i.due_at <= v_now order by i.due_at limit p_limit
-            ) o
-            order by o.due_at limit p_limit + 100
-        ) w join rt.live r on r.id = w.run
-        order by w.due_at limit p_limit for no key update of r skip locked
-    ) d;
-    if v_wait is null then
-        fired := 0; runs := '{}'; owners := '{}'; gates := '{}';
-    else
+        from rt.wait w join rt.live r on r.id = w.run
+        where w.id = any (v_due) order by w.due_at limit p_limit for no key update of r skip locked
+    ) l;
+    if v_wait is not null then
         fired := cardinality(v_wait);
         select coalesce(array_agg(x.run), '{}'), coalesce(array_agg(x.owner), '{}'), coalesce(array_agg(x.ga), '{}')
             into runs, owners, gates
             from rt.deliver_v1(v_wait, v_status, array_fill(null::text, array[fired]), v_error, array_fill(null::uuid, array[fired])) x;
     end if;
-    busy := fired < p_limit and exists (select from rt.wait w where w.part = any (p_parts) and w.due_at <= v_now);
+    more := v_full or exists (select from rt.wait w where w.id = any (v_due));
     return next;
 end $$;
 
--- The timer horizon that a scheduler keeps in memory: the milliseconds, rounded up, in which something will be due.
-create function rt.upcoming_v1(p_parts smallint[], p_until_ms bigint, p_limit int) returns setof bigint language sql stable as $$
-    select distinct ceil(extract(epoch from w.due_at) * 1000)::bigint as due_ms from rt.wait w
+-- The timer horizon that a scheduler keeps in memory: when something will be due, and in which partition, in milliseconds
+-- rounded up. The same instant counts once, so a million timers of one instant are few rows.
+create function rt.upcoming_v1(p_parts smallint[], p_until_ms bigint, p_limit int)
+returns table (part smallint, due_ms bigint) language sql stable as $$
+    select distinct w.part, ceil(extract(epoch from w.due_at) * 1000)::bigint as due_ms from rt.wait w
     where w.part = any (p_parts) and w.due_at > rt.now() and w.due_at <= to_timestamp(p_until_ms / 1000.0)
     order by due_ms limit p_limit
 $$;
@@ -48,9 +57,10 @@ create function rt.expire_v1(p_limit int) returns table (run uuid, tenant int, o
 #variable_conflict use_column
 declare
     v_run uuid[];
+    v_now timestamptz := rt.now();   -- a variable: a volatile function in a condition keeps it from the index
 begin
     select coalesce(array_agg(l.id), '{}') into v_run from (
-        select r.id from rt.live r where r.deadline <= rt.now() order by r.deadline limit p_limit for no key update skip locked
+        select r.id from rt.live r where r.deadline <= v_now order by r.deadline limit p_limit for no key update skip locked
     ) l;
     if cardinality(v_run) = 0 then return; end if;
     return query select * from rt.finish_v1(
