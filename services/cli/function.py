@@ -7,18 +7,21 @@ import sys
 from typing import Any
 
 from services.cli.api import ApiClient, ApiFailure
+from services.cli.failure import Failure
 
 APP = "/api/projects/default/workflows/app"
 SYNC = "/api/projects/default/workflows/sync"
-WORKFLOWS = "/api/projects/default/workflows"
 
 _POLL_S = 3.0
 
 
 async def register_function(api: ApiClient, url: str) -> Any:
-    """Points the default project at `url` and syncs once. Returns the answer of the sync."""
+    """Points the default project at `url` and syncs once. Returns the answer of the sync. Raises Failure."""
     await api.call("PATCH", APP, {"endpoint_url": url})
-    return await api.call("POST", SYNC)
+    synced = await api.call("POST", SYNC, {})
+    if synced["sync"]["status"] != "synced":
+        raise Failure(f"the function at {url} was not synced: {synced['sync']['message']}")
+    return synced
 
 
 async def follow_function(api_url: str, token: str, url: str) -> None:
@@ -28,10 +31,9 @@ async def follow_function(api_url: str, token: str, url: str) -> None:
         await api.call("PATCH", APP, {"endpoint_url": url})
         while True:
             try:
-                await api.call("POST", SYNC)
-                listed = await api.call("GET", WORKFLOWS)
-                names = ", ".join(sorted(workflow["name"] for workflow in listed["data"]))
-                state = f"function {url}: {names or 'no workflows'}"
+                synced = await api.call("POST", SYNC, {})
+                names = ", ".join(sorted(workflow["name"] for workflow in synced["workflows"]))
+                state = f"function {url}: {synced['sync']['message'] or names or 'no workflows'}"
             except ApiFailure as failure:
                 state = f"function {url}: {failure}"
             if state != shown:

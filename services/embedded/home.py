@@ -11,8 +11,11 @@ import fcntl
 import json
 import os
 import secrets
+import shutil
 import socket
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from random import SystemRandom
 from typing import Any
@@ -121,6 +124,18 @@ class Home:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(self.path / name)
+
+
+@contextmanager
+def temporary_folder(purpose: str) -> Iterator[Path]:
+    """A folder for a throw-away home, gone afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix=f"runr-{purpose}-"))
+    # mkdtemp is private, and a Postgres started by root is another user.
+    folder.chmod(_PASSABLE)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def is_free(port: int) -> bool:
