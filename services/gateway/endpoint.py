@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 from runr.workflows.v1 import access_service_pb2
 
-from services.core.domain.errors import NotFound, PermissionDenied, Unauthenticated, Unsupported
+from services.core.domain.errors import DomainError, NotFound, PermissionDenied, Unauthenticated, Unsupported
 from services.core.domain.event import EventLimits
 from services.core.domain.safe_text import is_storable
 from services.core.rpc.authorize import bearer_token
@@ -19,7 +19,7 @@ from services.core.rpc.channel import call_metadata
 from services.gateway.backends import Backends, Metadata
 from services.gateway.body import read_body
 from services.gateway.observe import REQUEST_TRACE
-from services.gateway.route import Input, LaterRoute, Perform, Route
+from services.gateway.route import Answer, Input, LaterRoute, Perform, Route
 from services.gateway.shape import read_query
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -52,7 +52,7 @@ def endpoint(route: Route, backends: Backends, bounds: Bounds) -> Handler:
             return await backends.call(route.rpc, message, metadata=metadata, timeout_s=timeout_s)
 
         response = await _perform(route, perform, route.request(found))
-        answer = route.answer(response, found)
+        answer = _answer(route, response, found)
         body = None if answer.body is None else msgspec.json.encode(answer.body)
         return web.Response(
             status=answer.status,
@@ -78,6 +78,14 @@ def later_endpoint(route: LaterRoute, backends: Backends) -> Handler:
 
 async def _perform(route: Route, perform: Perform, message: Any) -> Any:
     return await (perform(message) if route.perform is None else route.perform(perform, message))
+
+
+def _answer(route: Route, response: Any, found: Input) -> Answer:
+    try:
+        return route.answer(response, found)
+    except DomainError as error:
+        # The fault is the service's: the caller's input has passed.
+        raise RuntimeError(f"the answer of {route.rpc} cannot be shown: {error}") from error
 
 
 async def _input(route: Route, request: web.Request, bounds: Bounds) -> Input:

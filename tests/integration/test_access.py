@@ -7,11 +7,11 @@ import random
 
 import pytest
 
+from services.core.domain.caller import Caller
 from services.core.domain.errors import InvalidInput, NotFound, PermissionDenied, Unauthenticated, Unavailable
 from services.core.engine.authenticate import StoreAuthenticator
 from services.core.engine.bootstrap import ensure_bootstrap
 from services.core.engine.tokens import ALL_ABILITIES, create_token, delete_token
-from services.core.rpc.call_context import Caller
 from services.core.runtime.clock import SystemClock
 from services.core.runtime.ids import UlidFactory, ulid_uuid
 from services.core.runtime.sealing import Sealer

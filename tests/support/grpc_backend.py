@@ -14,8 +14,8 @@ from runr.workflows.v1 import (
     workflow_service_pb2_grpc,
 )
 
+from services.core.domain.caller import EVENTS_SEND, WORKFLOWS_MANAGE, WORKFLOWS_RUN, WORKFLOWS_VIEW, Caller
 from services.core.domain.errors import PermissionDenied, Unauthenticated
-from services.core.rpc.call_context import EVENTS_SEND, WORKFLOWS_MANAGE, WORKFLOWS_RUN, WORKFLOWS_VIEW, Caller
 from services.core.rpc.server import RpcServer
 from services.core.runtime.parse import Address
 from services.core.runtime.settings import TelemetrySettings

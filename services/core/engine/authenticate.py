@@ -6,9 +6,9 @@ import asyncio
 import re
 from dataclasses import dataclass
 
+from services.core.domain.caller import Caller
 from services.core.domain.errors import PermissionDenied, Unauthenticated
 from services.core.engine.tokens import hash_token
-from services.core.rpc.call_context import Caller
 from services.core.runtime.clock import Clock
 from services.core.runtime.ids import ulid_text
 from services.core.store.access import KnownToken, find_token

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import asyncpg
 
+from services.core.domain.caller import EVENTS_SEND, WORKFLOWS_MANAGE, WORKFLOWS_RUN, WORKFLOWS_VIEW, Caller
 from services.core.domain.errors import FieldError, InvalidInput, NotFound, PermissionDenied
 from services.core.domain.text_rule import text_fault
-from services.core.rpc.call_context import EVENTS_SEND, WORKFLOWS_MANAGE, WORKFLOWS_RUN, WORKFLOWS_VIEW, Caller
 from services.core.runtime.ids import UlidFactory, ulid_text, ulid_uuid
 from services.core.store.access import TokenRow, insert_token, revoke_token, write_audit
 

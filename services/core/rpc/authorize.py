@@ -7,15 +7,9 @@ from collections.abc import Mapping
 from google.protobuf import descriptor_pool
 from runr.workflows.v1 import options_pb2
 
+from services.core.domain.caller import EVENTS_SEND, WORKFLOWS_MANAGE, WORKFLOWS_RUN, WORKFLOWS_VIEW, Caller
 from services.core.domain.errors import PermissionDenied, Unauthenticated, Unsupported
-from services.core.rpc.call_context import (
-    EVENTS_SEND,
-    WORKFLOWS_MANAGE,
-    WORKFLOWS_RUN,
-    WORKFLOWS_VIEW,
-    Authenticator,
-    Caller,
-)
+from services.core.rpc.call_context import Authenticator
 
 _ABILITY = {
     options_pb2.PERMISSION_WORKFLOWS_VIEW: WORKFLOWS_VIEW,

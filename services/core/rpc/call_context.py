@@ -6,19 +6,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Protocol
 
-WORKFLOWS_VIEW = "workflows.view"
-WORKFLOWS_MANAGE = "workflows.manage"
-WORKFLOWS_RUN = "workflows.run"
-EVENTS_SEND = "events.send"
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """A known caller, bound to one tenant. `abilities` are of engine section 4."""
-
-    tenant: int
-    token_id: str
-    abilities: frozenset[str]
+from services.core.domain.caller import Caller
 
 
 class Authenticator(Protocol):
