@@ -10,6 +10,7 @@ import logging
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import aiohttp
@@ -48,7 +49,7 @@ class Children:
         self._specs = {spec.name: spec for spec in specs}
         self._grace_s = grace_s
         self._processes: dict[str, asyncio.subprocess.Process] = {}
-        self._stopping = False
+        self._stopping = asyncio.Event()
 
     def pids(self) -> dict[str, int]:
         """Name → pid of the children that run now."""
@@ -79,7 +80,7 @@ class Children:
 
     async def stop(self) -> None:
         """Drains the first child, then the others together; kills those that outlive the grace period."""
-        self._stopping = True
+        self._stopping.set()
         first, *others = self._specs
         await self._stop(first)
         await asyncio.gather(*(self._stop(name) for name in others))
@@ -99,25 +100,27 @@ class Children:
 
     def kill(self) -> None:
         """SIGKILL for all."""
-        self._stopping = True
+        self._stopping.set()
         for process in self._processes.values():
             if process.returncode is None:
                 process.kill()
 
     async def _keep(self, spec: ChildSpec) -> None:
         backoff = _FIRST_BACKOFF_S
-        while not self._stopping:
+        while not self._stopping.is_set():
             born = time.monotonic()
             process = await self._spawn(spec)
             code = await process.wait()
-            if self._stopping:
+            if self._stopping.is_set():
                 return
             if code == EXIT_USAGE:
                 raise ChildRefused(f"{spec.name} does not start with these settings")
             if time.monotonic() - born > _HEALTHY_S:
                 backoff = _FIRST_BACKOFF_S
             log.warning("service died, starting it again", extra={"child": spec.name, "code": code, "in_s": backoff})
-            await asyncio.sleep(backoff)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(backoff):
+                    await self._stopping.wait()
             backoff = min(backoff * 2, _LONGEST_BACKOFF_S)
 
     async def _spawn(self, spec: ChildSpec) -> asyncio.subprocess.Process:
@@ -129,7 +132,7 @@ class Children:
             start_new_session=True,
         )
         self._processes[spec.name] = process
-        if self._stopping:
+        if self._stopping.is_set():
             process.terminate()
         return process
 
