@@ -30,6 +30,7 @@ class Health:
 
     def __init__(self, whole: Health | None = None) -> None:
         self._checks: dict[str, Check] = {}
+        self._states: dict[str, Callable[[], str]] = {}
         self._whole = whole
         self._phase = "starting"
 
@@ -52,6 +53,10 @@ class Health:
             raise ValueError(f"a readiness check named {name} exists already")
         self._checks[name] = check
 
+    def observe(self, name: str, state: Callable[[], str]) -> None:
+        """Adds a state that readiness tells and that decides nothing: of a dependency the service can do without."""
+        self._states[name] = state
+
     def set_started(self) -> None:
         """All components run; from now on the checks decide."""
         self._phase = "started"
@@ -61,10 +66,11 @@ class Health:
         self._phase = "draining"
 
     async def readiness(self) -> tuple[bool, Mapping[str, str]]:
-        """Whether the process may get work, and `ok` or the reason for the process itself and for each check."""
+        """Whether the process may get work; `ok` or the reason for the process and each check, and observed states."""
         phase = self._whole._phase if self._whole else self._phase
         report = {"process": "ok" if phase == "started" else phase, **await self._ask_all()}
-        return all(reason == "ok" for reason in report.values()), report
+        ready = all(reason == "ok" for reason in report.values())
+        return ready, report | {name: state() for name, state in self._states.items()}
 
     async def _ask_all(self) -> dict[str, str]:
         results = await asyncio.gather(*(_ask(check) for check in self._checks.values()))

@@ -1,0 +1,101 @@
+"""The composition root of ingest: everything asked of the engine from outside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runr.workflows.v1 import event_service_pb2_grpc, run_service_pb2_grpc
+
+from services.core.bus.jetstream import Bus
+from services.core.domain.event import EventLimits
+from services.core.domain.start_rule import StartLimits
+from services.core.engine.accept_events import EventAcceptor
+from services.core.engine.authenticate import StoreAuthenticator
+from services.core.engine.cancel_run import RunCanceller
+from services.core.engine.definitions import DefinitionsCache
+from services.core.engine.hints import Hints
+from services.core.engine.start_run import RunStarter
+from services.core.rpc.server import Registration, RpcServer
+from services.core.runtime.ids import UlidFactory
+from services.core.runtime.lifecycle import Component
+from services.core.runtime.service import Runtime
+from services.core.runtime.settings import (
+    DatabaseSettings,
+    ListenSettings,
+    NatsSettings,
+    PeerSettings,
+    WorkflowLimits,
+)
+from services.core.store.component import DatabaseComponent
+from services.core.store.database import Database
+from services.core.store.events import EventReader
+from services.core.store.runs import RunReader
+from services.ingest.event_service import EventService
+from services.ingest.run_ends import RunEnds
+from services.ingest.run_service import RunService
+
+_WRITERS = 4
+_READERS = 3
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What ingest reads from the environment."""
+
+    database: DatabaseSettings
+    nats: NatsSettings
+    limits: WorkflowLimits
+    listen: ListenSettings
+    peers: PeerSettings
+
+
+class _Reads(DatabaseComponent):
+    """Connections of their own for reads: a slow list must not keep an event from being accepted."""
+
+    name = "database-reads"
+
+
+def build(settings: Settings, runtime: Runtime) -> list[Component]:
+    """The components of ingest, lowest dependency first; opens nothing.
+
+    Ready means that the database answers. NATS is no condition: without it work is found a little later.
+    """
+    database = Database(settings.database.url, name="runr-ingest", size=_WRITERS)
+    reads = Database(settings.database.url, name="runr-ingest-reads", size=_READERS)
+    bus = Bus(settings.nats.url, prefix=settings.nats.prefix, client_name="runr-ingest")
+    ids = UlidFactory(runtime.clock, runtime.random)
+    runtime.health.observe("nats", lambda: "connected" if bus.connected else "away")
+    hints = Hints(bus)
+    definitions = DefinitionsCache(None, clock=runtime.clock)
+    reader = RunReader(reads)
+    ends = RunEnds(reader, runtime.clock)
+    events = EventService(
+        EventAcceptor(database, definitions, hints, ids),
+        EventReader(reads),
+        EventLimits(events=settings.limits.events_per_request, event_bytes=settings.limits.event_bytes),
+    )
+    runs = RunService(
+        RunStarter(database, definitions, hints, ids),
+        RunCanceller(database, hints),
+        reader,
+        ends,
+        StartLimits(data_bytes=settings.limits.start_bytes, key_bytes=settings.limits.idempotency_key_bytes),
+    )
+    services: list[Registration] = [
+        (event_service_pb2_grpc.add_EventServiceServicer_to_server, events),
+        (run_service_pb2_grpc.add_RunServiceServicer_to_server, runs),
+    ]
+    server = RpcServer(
+        settings.listen.grpc or settings.peers.ingest,
+        services,
+        authenticator=StoreAuthenticator(reads, runtime.clock),
+        telemetry=runtime.telemetry,
+    )
+    # The last is drained first: callers who wait for a run are let go before the server waits for them.
+    return [
+        DatabaseComponent(database, runtime.health),
+        _Reads(reads, runtime.health),
+        bus,
+        server,
+        ends,
+    ]
