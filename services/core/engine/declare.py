@@ -8,10 +8,11 @@ from typing import Literal
 
 import asyncpg
 
-from services.core.domain.definition import Definition, definition_to_json, version_hash
+from services.core.domain.definition import Definition, definition_from_json, definition_to_json, version_hash
 from services.core.domain.errors import FieldError, InvalidInput, NotFound
 from services.core.domain.json_text import parse
 from services.core.domain.workflow import definitions_list, validate_definitions
+from services.core.domain.workflow_record import WorkflowRecord
 from services.core.engine.projects import require_workflow_trigger
 from services.core.engine.retrying import retrying
 from services.core.store.database import Database
@@ -48,6 +49,10 @@ class Declared:
 
     project: ProjectRow
     workflows: list[WorkflowRow]
+
+    def records(self) -> list[WorkflowRecord]:
+        """The workflows as callers see them."""
+        return [workflow_record(self.project, row) for row in self.workflows]
 
 
 class Declarer:
@@ -163,6 +168,21 @@ async def find_workflow(connection: asyncpg.Connection, project: ProjectRow, nam
     if row is None:
         raise NotFound(f"project {project.slug} has no workflow {name[:100]}")
     return row
+
+
+def workflow_record(project: ProjectRow, row: WorkflowRow) -> WorkflowRecord:
+    """A workflow as callers see it."""
+    return WorkflowRecord(
+        name=row.name,
+        project=project.slug,
+        definition=row.definition,
+        version=version_hash([definition_from_json(row.definition)]),
+        is_active=row.is_active,
+        archived_ms=row.archived_ms,
+        source=project.defs_source or "",
+        created_ms=row.created_ms,
+        updated_ms=row.updated_ms,
+    )
 
 
 def _differs(row: WorkflowRow | None, text: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
 
 import asyncpg
@@ -151,6 +152,17 @@ async def delete_project(connection: asyncpg.Connection, tenant: int, project: i
     """Delete the row of a project and those of its workflows."""
     await connection.execute(tenant_query("projects", "delete_workflows", tenant), project)
     await connection.execute(tenant_query("projects", "delete", tenant), project)
+
+
+async def server_clock(connection: asyncpg.Connection) -> datetime:
+    """The clock by which `older_transactions` judges."""
+    moment: datetime = await connection.fetchval(queries("projects")["clock"])
+    return moment
+
+
+async def older_transactions(connection: asyncpg.Connection, than: datetime) -> bool:
+    """Whether a transaction of the engine that began before `than` is still open."""
+    return bool(await connection.fetchval(queries("projects")["older_transactions"], than))
 
 
 async def _one(connection: asyncpg.Connection, tenant: int, name: str, slug: str) -> ProjectRow:

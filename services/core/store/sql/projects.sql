@@ -75,3 +75,13 @@ delete from {t}.runs where id = any ($1);
 
 -- name: delete_workflows
 delete from {t}.workflows where project = $1;
+
+-- name: clock
+select clock_timestamp();
+
+-- name: older_transactions
+-- By the machine's clock, as xact_start is: it says nothing to a run.
+select exists (
+    select from pg_stat_activity
+    where datname = current_database() and usename = current_user and pid <> pg_backend_pid() and xact_start < $1
+);
