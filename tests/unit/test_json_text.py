@@ -1,0 +1,161 @@
+"""Payloads as text: strict reading, nothing lost, every refusal with its place."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.core.domain.errors import InvalidInput, Malformed
+from services.core.domain.json_fault import JsonError, JsonSyntaxError
+from services.core.domain.json_text import compact_size, dump, parse, read_list, read_object
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+values = st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)
+
+
+@given(values, st.booleans(), st.sampled_from([None, 1, "\t"]))
+def test_parses_what_json_writes(value: Any, ascii_only: bool, indent: int | str | None) -> None:
+    text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
+
+    assert parse(text.encode()) == value
+    assert parse(dump(value)) == value
+
+
+@given(values)
+def test_compact_size_is_that_of_the_compact_form(value: Any) -> None:
+    compact = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+    for text in (json.dumps(value, indent=2), json.dumps(value), compact):
+        assert compact_size(text) == len(compact.encode())
+        assert compact_size(text) <= len(text.encode())
+
+
+@given(st.dictionaries(st.text(), values))
+def test_members_keep_their_text(value: dict[str, Any]) -> None:
+    members = read_object(json.dumps(value, indent=1))
+
+    assert {key: member.value for key, member in members.items()} == value
+    assert {key: json.loads(member.text) for key, member in members.items()} == value
+
+
+@pytest.mark.parametrize(
+    "text", ["1.0", "1e2", "-0", "123456789012345678901234567890", '"\\u0000"', '"\\ud800"', '"\\/"']
+)
+def test_texts_survive_byte_for_byte(text: str) -> None:
+    assert read_object(f' {{ "a" : {text} , "b":[ {text} ]}} ')["a"].text == text
+    assert read_list(f"[ {text} ]")[0].text == text
+
+
+def test_integers_are_exact_and_surrogate_pairs_are_one_character() -> None:
+    assert parse("9007199254740993") == 9007199254740993
+    assert parse('"\\ud83d\\ude00"') == "\U0001f600"
+    assert parse('"\\ud800"') == "\ud800"
+    assert dump("\ud800\0é") == '"\\ud800\\u0000é"'
+
+
+@pytest.mark.parametrize(
+    ("text", "position", "path", "words"),
+    [
+        (b'{"a":1,"a":2}', 7, "a", "twice"),
+        (b'{"a":[{"k":1,"k":2}]}', 13, "a[0].k", "twice"),
+        (b'{"a":1,"\\u0061":2}', 7, "a", "twice"),
+        (b'{"x":[1,NaN]}', 8, "x[1]", "NaN is not JSON"),
+        (b"[-Infinity]", 1, "[0]", "-Infinity is not JSON"),
+        (b"[1,]", 3, "[1]", "expected a JSON value"),
+        (b'{"a":1,}', 7, "a", "double quotes"),
+        (b"[1] 2", 4, "", "the end of the text"),
+        (b'"\x00"', 1, "", "control character"),
+        (b'{"a b":[01]}', 9, '["a b"][0]', "','"),
+        (b"\xef\xbb\xbf{}", 0, "", "byte order mark"),
+        (b'"\xff"', 1, "", "UTF-8"),
+        (b'"\xed\xa0\x80"', 1, "", "UTF-8"),
+        (b"", 0, "", "the end of the text"),
+        (b'{"a":"\\x"}', 6, "a", "escape"),
+        (b"'a'", 0, "", "expected a JSON value"),
+    ],
+)
+def test_what_is_not_json_is_malformed_at_its_place(text: bytes, position: int, path: str, words: str) -> None:
+    with pytest.raises(Malformed) as refused:
+        parse(text)
+
+    assert isinstance(refused.value, JsonSyntaxError)
+    assert (refused.value.position, refused.value.path) == (position, path)
+    assert words in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "words"),
+    [
+        ('{"a":{"b":[0,1e400]}}', "a.b[1]", "out of range"),
+        ("[" + "9" * 5000 + "]", "[0]", "4300 digits"),
+        ('{"a":' + "[" * 128 + "]" * 128 + "}", "a[0][0][0][0][0][0][0]", "128 levels"),
+    ],
+)
+def test_what_is_json_but_too_much_is_invalid(text: str, path: str, words: str) -> None:
+    with pytest.raises(JsonError) as refused:
+        parse(text)
+
+    assert not isinstance(refused.value, Malformed)
+    assert refused.value.path == path
+    assert words in refused.value.message
+    assert refused.value.errors[0].path == path
+
+
+def test_the_path_begins_where_the_text_stands_in_its_request() -> None:
+    with pytest.raises(JsonError) as refused:
+        parse('{"n":1e999}', root="events[2].data")
+
+    assert refused.value.path == "events[2].data.n"
+
+
+def test_depth_counts_brackets_outside_of_strings_only() -> None:
+    assert parse(json.dumps(["[" * 500, "\\" * 7 + '"' + "{" * 500])) is not None
+    assert parse("[" * 128 + "]" * 128) is not None
+    with pytest.raises(InvalidInput):
+        parse("[" * 100_000)
+
+
+@given(st.binary(max_size=60) | st.text(alphabet='{}[]",:\\ue0123-n', max_size=40).map(str.encode))
+def test_refuses_exactly_what_the_standard_library_refuses(payload: bytes) -> None:
+    wanted, found = _standard(payload), _ours(payload)
+
+    if not isinstance(wanted, float | list | dict) or not _has_infinity(wanted):
+        assert found == wanted
+
+
+def _standard(payload: bytes) -> Any:
+    """The value, or an Ellipsis, which no JSON is."""
+    try:
+        return json.loads(payload.decode(), parse_constant=_no_constant, object_pairs_hook=_unique)
+    except (ValueError, RecursionError):
+        return ...
+
+
+def _ours(payload: bytes) -> Any:
+    try:
+        return parse(payload)
+    except JsonError as refusal:
+        return ... if 0 <= refusal.position <= len(payload) else refusal
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(name)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len({key for key, _ in pairs}) != len(pairs):
+        raise ValueError("duplicate")
+    return dict(pairs)
+
+
+def _has_infinity(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_has_infinity, value.values()))
+    if isinstance(value, list):
+        return any(map(_has_infinity, value))
+    return isinstance(value, float) and math.isinf(value)
