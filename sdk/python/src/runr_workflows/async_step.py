@@ -70,6 +70,10 @@ class PendingStep(Coroutine[Any, Any, T_co]):
             self._inner.close()
 
 
+StepCoroutine = Coroutine[object, object, T]
+"""What a step call returns. Not of Any, with which type checkers do not see through `asyncio.gather`."""
+
+
 class AsyncStepRunner:
     """Executes functions as steps; what `step.options(…)` returns."""
 
@@ -78,14 +82,12 @@ class AsyncStepRunner:
         self._max_attempts = max_attempts
 
     @overload
-    def run(
-        self, id: str, fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Coroutine[Any, Any, T]: ...
+    def run(self, id: str, fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> StepCoroutine[T]: ...
 
     @overload
-    def run(self, id: str, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]: ...
+    def run(self, id: str, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> StepCoroutine[T]: ...
 
-    def run(self, id: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+    def run(self, id: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> StepCoroutine[Any]:
         """As `Step.run`. An async `fn` is awaited on the loop; any other is executed in a thread."""
         return PendingStep(self._scope, run_call(id, fn, args, kwargs, self._max_attempts))
 
@@ -97,11 +99,11 @@ class AsyncStep(AsyncStepRunner):
         """As `Step.options`."""
         return AsyncStepRunner(self._scope, max_attempts_of(retries))
 
-    def sleep(self, id: str, duration: Duration) -> Coroutine[Any, Any, None]:
+    def sleep(self, id: str, duration: Duration) -> StepCoroutine[None]:
         """As `Step.sleep`."""
         return PendingStep(self._scope, sleep_call(id, duration))
 
-    def sleep_until(self, id: str, when: datetime | str) -> Coroutine[Any, Any, None]:
+    def sleep_until(self, id: str, when: datetime | str) -> StepCoroutine[None]:
         """As `Step.sleep_until`."""
         return PendingStep(self._scope, sleep_until_call(id, when))
 
@@ -114,7 +116,7 @@ class AsyncStep(AsyncStepRunner):
         if_: str | None = None,
         timeout: Duration | None = None,
         lookback: Duration | Literal["run"] | None = None,
-    ) -> Coroutine[Any, Any, Event | None]:
+    ) -> StepCoroutine[Event | None]:
         """As `Step.wait_for_event`."""
         return PendingStep(self._scope, wait_call(id, event, match, if_, timeout, lookback))
 
@@ -125,12 +127,12 @@ class AsyncStep(AsyncStepRunner):
         *,
         data: Mapping[str, Any] | None = None,
         timeout: Duration | None = None,
-    ) -> Coroutine[Any, Any, Any]:
+    ) -> StepCoroutine[Any]:
         """As `Step.invoke`."""
         return PendingStep(self._scope, invoke_call(id, workflow, data, timeout))
 
     def send_event(
         self, id: str, event: OutgoingEvent | Sequence[OutgoingEvent]
-    ) -> Coroutine[Any, Any, dict[str, list[str]]]:
+    ) -> StepCoroutine[dict[str, list[str]]]:
         """As `Step.send_event`."""
         return PendingStep(self._scope, send_call(id, event))

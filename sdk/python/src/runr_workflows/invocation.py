@@ -17,7 +17,7 @@ class Invocation:
 
     def __init__(self, workflow: Workflow, request: ExecuteRequest, *, capture_input: bool) -> None:
         self.workflow = workflow
-        self.replay = Replay(request.steps, capture_input=capture_input)
+        self.replay = Replay(request.steps, parallel=workflow.is_async, capture_input=capture_input)
         self.context = Context(request, self.replay)
 
     def run_sync(self) -> str:

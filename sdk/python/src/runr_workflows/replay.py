@@ -39,15 +39,20 @@ _executing: ContextVar[tuple[Replay, str] | None] = ContextVar("runr_workflows_e
 
 
 class Replay:
-    """The state of one invocation: ids given, results recalled, and the op that ends it."""
+    """The state of one invocation: ids given, results recalled, and the op that ends it.
 
-    def __init__(self, memo: Mapping[str, Mapping[str, Any]], *, capture_input: bool = True) -> None:
+    `parallel`: whether step calls may be made while the body of another is executed (async workflows). Where they may
+    not, such a call is a nested one, whichever thread makes it.
+    """
+
+    def __init__(self, memo: Mapping[str, Mapping[str, Any]], *, parallel: bool, capture_input: bool) -> None:
         self.op: str | None = None
         """The JSON of the op to answer; the first one recorded stays."""
         self.recalled = 0
         """How many memoized steps the code has passed."""
         self._memo = memo
         self._ids = StepIds()
+        self._parallel = parallel
         self._capture_input = capture_input
         self._owner: str | None = None
 
@@ -66,7 +71,8 @@ class Replay:
         executing = _executing.get()
         if executing is not None and executing[0] is self:
             self.fail(NestedStepError(call.user_id, executing[1]))
-            raise StepInterrupt
+        elif self.is_executing and not self._parallel:
+            self.fail(NestedStepError(call.user_id, str(self._owner)))
         if self.op is not None:
             raise StepInterrupt
         return self._ids.assign(call.user_id)

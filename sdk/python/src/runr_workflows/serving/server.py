@@ -49,8 +49,9 @@ class Server:
 
         Returns whether all of them ended within `grace` seconds.
         """
-        self._tcp.shutdown()
-        self._acceptor.join()
+        if self._acceptor.is_alive():
+            self._tcp.shutdown()
+            self._acceptor.join()
         self._tcp.server_close()
         return self._tcp.drain(grace)
 
@@ -174,6 +175,8 @@ class _Connection(socketserver.BaseRequestHandler):
                 return None
             self._idle = False
             self._buffer += data
+        if end > MAX_HEAD_BYTES:
+            raise HttpFault(431, "the head of the request is too large")
         data, self._buffer = self._buffer[:end], self._buffer[end + 4 :]
         return parse_head(data)
 

@@ -1,0 +1,160 @@
+"""`@wf.workflow`: options are checked when the decorator runs, and all faults are named (engine section 1)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from runr_workflows import AsyncStep, Context, DefinitionError, Step, Workflows, __version__
+from sdk.python.tests.engine import FakeEngine
+
+
+def test_introspect_lists_the_definitions_as_given(wf: Workflows, engine: FakeEngine) -> None:
+    @wf.workflow(
+        "process-order",
+        triggers=[
+            {"event": "order.created", "if": "event.data.total > 0"},
+            {"cron": "0 9 * * *", "timezone": "Europe/Istanbul"},
+            {"queue": "orders"},
+        ],
+        retries=4,
+        timeout=timedelta(days=7),
+        concurrency={"limit": 5, "key": "event.data.customer_id"},
+        idempotency="event.data.order_id",
+        cancel_on=[{"event": "order.cancelled", "match": "data.order_id", "timeout": timedelta(minutes=1)}],
+        description="Orders",
+        checkpoint={"max_steps": 50, "max_time": "5s"},
+    )
+    def process_order(ctx: Context, step: Step) -> None:
+        pass
+
+    @wf.workflow("small", concurrency=[1, {"limit": 2}])
+    async def small(ctx: Context, step: AsyncStep) -> None:
+        pass
+
+    assert engine.introspect() == {
+        "runr_workflow": "v1",
+        "sdk": {"name": "runr-workflows", "language": "python", "version": __version__},
+        "workflows": [
+            {
+                "name": "process-order",
+                "description": "Orders",
+                "triggers": [
+                    {"event": "order.created", "if": "event.data.total > 0"},
+                    {"cron": "0 9 * * *", "timezone": "Europe/Istanbul"},
+                    {"queue": "orders"},
+                ],
+                "retries": 4,
+                "timeout": "604800000ms",
+                "concurrency": {"limit": 5, "key": "event.data.customer_id"},
+                "idempotency": "event.data.order_id",
+                "cancel_on": [{"event": "order.cancelled", "match": "data.order_id", "timeout": "60000ms"}],
+                "checkpoint": {"max_steps": 50, "max_time": "5s"},
+            },
+            {"name": "small", "concurrency": [1, {"limit": 2}]},
+        ],
+    }
+
+
+def test_every_fault_is_named_with_its_path(wf: Workflows) -> None:
+    options: dict[str, Any] = {
+        "triggers": [{"event": "a", "cron": "b"}, {"event": ""}, {"queue": "q", "if": "x"}, "a"],
+        "retries": 21,
+        "timeout": "0s",
+        "concurrency": {"limit": 0, "kye": "x"},
+        "cancel_on": [{"match": "data.id"}],
+        "checkpoint": {"max_steps": True},
+    }
+
+    with pytest.raises(DefinitionError) as caught:
+        wf.workflow("app", **options)
+
+    assert [fault.partition(":")[0] for fault in caught.value.faults] == [
+        "name",
+        "triggers[0]",
+        "triggers[1].event",
+        "triggers[2].if",
+        "triggers[3]",
+        "retries",
+        "timeout",
+        "concurrency.limit",
+        "concurrency.kye",
+        "cancel_on[0].event",
+        "checkpoint.max_steps",
+        "checkpoint.max_time",
+    ]
+
+
+@pytest.mark.parametrize("name", ["", "-a", "a b", "a" * 101, "é", "app", "sync", "a\n", None, 1])
+def test_bad_names_are_refused(wf: Workflows, name: Any) -> None:
+    with pytest.raises(DefinitionError, match="name"):
+        wf.workflow(name)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"retries": True},
+        {"retries": "3"},
+        {"timeout": "1 day"},
+        {"timeout": "367d"},
+        {"timeout": 0.5},
+        {"concurrency": [1, 2, 3]},
+        {"concurrency": "5"},
+        {"idempotency": ""},
+        {"idempotency": "x" * 1001},
+        {"cancel_on": [{"event": "x"}] * 6},
+        {"triggers": [{"event": "x"}] * 11},
+        {"triggers": {"event": "x"}},
+        {"triggers": []} | {"description": "x" * 1001},
+    ],
+)
+def test_bad_options_are_refused(wf: Workflows, options: dict[str, Any]) -> None:
+    with pytest.raises(DefinitionError):
+        wf.workflow("w", **options)
+
+
+def test_a_name_is_registered_once(wf: Workflows, engine: FakeEngine) -> None:
+    @wf.workflow("w")
+    def first(ctx: Context, step: Step) -> str:
+        return "first"
+
+    def second(ctx: Context, step: Step) -> str:
+        return "second"
+
+    with pytest.raises(DefinitionError, match="first is already registered"):
+        wf.workflow("w")(second)
+    assert engine.run("w").output == "first"
+
+
+def no_parameters() -> None: ...
+def one_parameter(ctx: Context) -> None: ...
+def three_parameters(ctx: Context, step: Step, more: int) -> None: ...
+
+
+def generator(ctx: Context, step: Step) -> Any:
+    yield
+
+
+async def async_generator(ctx: Context, step: AsyncStep) -> Any:
+    yield
+
+
+@pytest.mark.parametrize("fn", [no_parameters, one_parameter, three_parameters, generator, async_generator, int, None])
+def test_what_is_no_workflow_function_is_refused(wf: Workflows, fn: Any) -> None:
+    with pytest.raises(DefinitionError):
+        wf.workflow("w")(fn)
+
+
+def test_the_decorated_function_stays_itself_and_can_be_invoked_by_reference(wf: Workflows, engine: FakeEngine) -> None:
+    def child(ctx: Context, step: Step) -> None: ...
+
+    assert wf.workflow("child-name")(child) is child
+
+    @wf.workflow("w")
+    def parent(ctx: Context, step: Step) -> None:
+        step.invoke("call", child)
+
+    assert engine.execute("w")["workflow"] == "child-name"

@@ -1,0 +1,232 @@
+"""`wf.serve()` and its server over loopback."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runr_workflows import AsyncStep, Context, Step, Workflows
+from runr_workflows.protocol import MAX_BODY_BYTES
+from runr_workflows.serving.server import Server
+from sdk.python.tests.engine import KEY, NOW, FakeEngine, envelope, execute_request, signature
+
+BODY = envelope(execute_request("w"))
+
+
+@pytest.fixture
+def server(wf: Workflows) -> Iterator[Server]:
+    @wf.workflow("w")
+    def workflow(ctx: Context, step: Step) -> str:
+        return step.run("a", lambda: "done")
+
+    @wf.workflow("async")
+    async def awaited(ctx: Context, step: AsyncStep) -> str:
+        return await step.run("a", lambda: "done")
+
+    with Server(wf.handle_request, "127.0.0.1", 0) as running:
+        yield running
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[http.client.HTTPConnection]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
+    yield connection
+    connection.close()
+
+
+def exchange(server: Server, *parts: bytes) -> bytes:
+    """Everything the server sends on one raw connection."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as raw:
+        for part in parts:
+            raw.sendall(part)
+        received = b""
+        while data := raw.recv(65536):
+            received += data
+        return received
+
+
+def request(headers: str, body: bytes = b"") -> bytes:
+    """A raw request that closes its connection."""
+    return f"POST /any HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n".encode() + body
+
+
+def test_runs_complete_over_one_kept_connection(server: Server, client: http.client.HTTPConnection) -> None:
+    def handle(body: bytes, headers: object) -> tuple[int, bytes]:
+        client.request("POST", "/runr?x=1", body, {"Content-Type": "application/json"})
+        response = client.getresponse()
+        assert response.headers["Content-Type"] == "application/json"
+        return response.status, response.read()
+
+    client.connect()
+    connected = client.sock
+    for name in ("w", "async"):
+        assert FakeEngine(handle).run(name).output == "done"
+    assert client.sock is connected
+
+
+def test_the_signature_is_taken_from_the_header(client: http.client.HTTPConnection) -> None:
+    text = execute_request("w")
+    body = json.dumps({"runr_workflow": "v1", "request": text})
+
+    client.request("POST", "/", body, {"x-runr-SIGNATURE": signature(text)})
+    assert client.getresponse().read().startswith(b'{"runr_workflow":"v1"')
+    client.request("POST", "/", body, {"X-RunR-Signature": signature(text, key="other")})
+    assert client.getresponse().status == 401
+
+
+def test_a_body_in_chunks_and_one_after_a_continue_are_read(server: Server) -> None:
+    chunks = b"".join(b"%x;ext=1\r\n%s\r\n" % (len(part), part) for part in (BODY[:7], BODY[7:]))
+
+    chunked = exchange(server, request("Transfer-Encoding: chunked\r\n", chunks + b"0\r\nTrailer: x\r\n\r\n"))
+    continued = exchange(server, request(f"Expect: 100-continue\r\nContent-Length: {len(BODY)}\r\n"), BODY)
+
+    assert chunked.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert continued.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n")
+
+
+def test_a_request_may_arrive_byte_by_byte_and_two_at_once(server: Server) -> None:
+    one = f"POST / HTTP/1.1\r\nContent-Length: {len(BODY)}\r\n\r\n".encode() + BODY
+    last = request(f"Content-Length: {len(BODY)}\r\n", BODY)
+
+    slow = exchange(server, *(last[index : index + 1] for index in range(len(last))))
+    pipelined = exchange(server, one + one + last)
+
+    assert slow.count(b"200 OK") == 1
+    assert pipelined.count(b"200 OK") == 3
+
+
+@pytest.mark.parametrize(
+    ("raw", "status"),
+    [
+        (b"garbage\r\n\r\n", 400),
+        (b"POST / HTTP/2\r\n\r\n", 400),
+        (request("Content-Length: -1\r\n"), 400),
+        (request("Content-Length: 1\r\nContent-Length: 2\r\n"), 400),
+        (request("Content-Length: 1\r\nTransfer-Encoding: chunked\r\n"), 400),
+        (request("Transfer-Encoding: gzip\r\n"), 400),
+        (request("Transfer-Encoding: chunked\r\n", b"xyz\r\n"), 400),
+        (request("Transfer-Encoding: chunked\r\n", b"2\r\nabc\r\n"), 400),
+        (request("no colon\r\n"), 400),
+        (request("Content-Length : 1\r\n"), 400),
+        (request("X: " + "y" * 100_000 + "\r\n"), 431),
+        (request(f"Content-Length: {MAX_BODY_BYTES + 1}\r\n"), 413),
+        (request("Transfer-Encoding: chunked\r\n", b"%x\r\n" % (MAX_BODY_BYTES + 1)), 413),
+        (request("Content-Length: 0\r\n"), 400),
+        (b"GET / HTTP/1.1\r\n\r\n", 405),
+    ],
+)
+def test_bad_http_is_answered_and_the_server_goes_on(server: Server, raw: bytes, status: int) -> None:
+    received = exchange(server, raw)
+
+    head, _, body = received.partition(b"\r\n\r\n")
+    assert int(head.split(b" ")[1]) == status
+    assert b"Connection: close" in head
+    assert set(json.loads(body)) == {"error"}
+    assert b"200 OK" in exchange(server, request(f"Content-Length: {len(BODY)}\r\n", BODY))
+
+
+def test_a_client_that_leaves_in_the_middle_harms_nobody(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    for part in (b"", b"POST", request("Content-Length: 100\r\n", b"half")):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=5) as raw:
+            raw.sendall(part)
+
+    assert b"200 OK" in exchange(server, request(f"Content-Length: {len(BODY)}\r\n", BODY))
+    assert server.stop(grace=5)
+    assert [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")] == []
+
+
+def test_stopping_closes_idle_connections_and_finishes_what_is_in_flight(wf: Workflows) -> None:
+    begun, finish = threading.Event(), threading.Event()
+
+    @wf.workflow("w")
+    def workflow(ctx: Context, step: Step) -> bool:
+        begun.set()
+        return step.run("slow", finish.wait, 10)
+
+    server = Server(wf.handle_request, "127.0.0.1", 0)
+    server.start()
+    answers: list[bytes] = []
+    idle = socket.create_connection(("127.0.0.1", server.port), timeout=5)
+    busy = threading.Thread(
+        target=lambda: answers.append(exchange(server, request(f"Content-Length: {len(BODY)}\r\n", BODY)))
+    )
+    busy.start()
+    assert begun.wait(5)
+    stopped: list[bool] = []
+    stopping = threading.Thread(target=lambda: stopped.append(server.stop(grace=10)))
+    stopping.start()
+
+    assert idle.recv(1) == b"", "the idle connection is closed at once"
+    idle.close()
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", server.port), timeout=5)
+    finish.set()
+    busy.join(5)
+    stopping.join(5)
+
+    assert b'"output":true' in answers[0]
+    assert stopped == [True]
+
+
+def test_stopping_gives_up_after_the_grace_period(wf: Workflows) -> None:
+    begun, finish = threading.Event(), threading.Event()
+
+    @wf.workflow("w")
+    def workflow(ctx: Context, step: Step) -> bool:
+        begun.set()
+        return step.run("slow", finish.wait, 10)
+
+    server = Server(wf.handle_request, "127.0.0.1", 0)
+    server.start()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as raw:
+        raw.sendall(request(f"Content-Length: {len(BODY)}\r\n", BODY))
+        assert begun.wait(5)
+        assert server.stop(grace=0.05) is False
+        finish.set()
+        assert raw.recv(100).startswith(b"HTTP/1.1 200")
+
+
+SERVING = f"""
+import logging
+from runr_workflows import Workflows
+logging.basicConfig(level="INFO", format="%(message)s")
+wf = Workflows(clock=lambda: {NOW})
+
+@wf.workflow("w")
+async def workflow(ctx, step):
+    return await step.run("a", lambda: "done")
+
+wf.serve("127.0.0.1", 0)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_serve_ends_cleanly_on_a_signal(number: int) -> None:
+    env = {"PYTHONPATH": str(Path(__file__).parents[1] / "src"), "RUNR_WORKFLOW_SIGNING_KEY": KEY}
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", SERVING], env=os.environ | env, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    try:
+        port = int(process.stderr.readline().rpartition(":")[2])
+        kept = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        kept.request("POST", "/", BODY)
+        assert kept.getresponse().read().startswith(b'{"runr_workflow":"v1","ops"')
+        process.send_signal(number)
+        assert process.wait(10) == 0
+        assert process.stderr.read() == "stopping: finishing requests in flight, for at most 30 s\n"
+        kept.close()
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()

@@ -1,0 +1,56 @@
+"""Checked by mypy, never run: what user code may rely on."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, assert_type
+
+from runr_workflows import AsyncStep, Context, Event, Step, Workflows
+
+wf = Workflows()
+
+
+@dataclass
+class Card:
+    number: str
+
+
+def charge(card: Card, *, amount: int) -> dict[str, int]:
+    return {"amount": amount}
+
+
+async def fetch(url: str) -> bytes:
+    return url.encode()
+
+
+@wf.workflow("orders", triggers=[{"event": "order.created", "if": "event.data.ok"}, {"cron": "0 9 * * *"}], retries=4)
+def orders(ctx: Context, step: Step) -> dict[str, bool]:
+    assert_type(step.run("charge", charge, Card("1"), amount=5), dict[str, int])
+    assert_type(step.options(retries=0).run("len", len, "abc"), int)
+    assert_type(step.run("lambda", lambda: 1.5), float)
+    assert_type(step.wait_for_event("shipped", "order.shipped", timeout="3d"), Event | None)
+    assert_type(step.send_event("tell", [{"name": "order.done", "data": {"n": 1}}]), dict[str, list[str]])
+    assert_type(step.invoke("child", child, data={"n": 1}), Any)
+    assert_type(ctx.event["data"], dict[str, Any])
+    assert_type(ctx.event["ts"], int)
+    assert_type(ctx.attempt, int)
+    return {"ok": True}
+
+
+@wf.workflow("child", concurrency={"limit": 5, "key": "event.data.x"}, cancel_on=[{"event": "stop"}])
+async def child(ctx: Context, step: AsyncStep) -> int:
+    assert_type(await step.run("fetch", fetch, "https://x.test"), bytes)
+    assert_type(await step.run("charge", charge, Card("1"), amount=5), dict[str, int])
+    assert_type(await step.options(retries=1).run("fetch", fetch, "https://x.test"), bytes)
+    assert_type(await step.wait_for_event("shipped", "order.shipped"), Event | None)
+    both = await asyncio.gather(step.run("a", fetch, "x"), step.run("b", len, "x"))
+    assert_type(both, tuple[bytes, int])
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(step.run("c", len, "x"))
+    assert_type(task.result(), int)
+    return 1
+
+
+def plain_call(ctx: Context, step: Step) -> None:
+    assert_type(orders(ctx, step), dict[str, bool])
