@@ -1,0 +1,106 @@
+"""Takes runs back from processes that have died (rulings C18, C19).
+
+A silent owner is dead when its database session is gone, which shows in its advisory lock being free, or when it has
+been silent for the whole ttl. Silence says nothing while the database itself, or this scheduler, could not hear: after
+such a gap owners first get the time to beat again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+import asyncpg
+
+from services.core.engine.hints import Hints
+from services.core.runtime.clock import Clock
+from services.core.runtime.settings import LeaseSettings
+from services.core.store.database import Database
+from services.core.store.queries import queries
+from services.scheduler.ticker import PeriodicDuty
+
+log = logging.getLogger(__name__)
+
+BATCH = 500
+EARLY_MS = 2_000
+
+_DEAF_AFTER_S = 5.0
+
+
+class Rescue(PeriodicDuty):
+    """The duty that buries dead owners and puts their runs back into the queue.
+
+    `ended` is called when runs ended by it. `settle_s`: how long owners get to beat again after a gap; None: three heartbeats and a second.
+    """
+
+    name = "rescue"
+    period_s = 1.0
+
+    def __init__(
+        self,
+        database: Database,
+        hints: Hints,
+        clock: Clock,
+        settings: LeaseSettings,
+        ended: Callable[[], None],
+        *,
+        settle_s: float | None = None,
+    ) -> None:
+        self._database = database
+        self._hints = hints
+        self._clock = clock
+        self._ttl_ms = round(settings.ttl_s * 1_000)
+        self._settle_s = settings.heartbeat_s * 3 + 1 if settle_s is None else settle_s
+        self._ended = ended
+        self._heard: float | None = None
+        self._settled = clock.monotonic()
+
+    async def run_once(self) -> Mapping[str, int]:
+        """Bury who is dead, then rescue every run whose owner is dead or unknown. Raises Unavailable."""
+        buried = await self._bury()
+        rescued = failed = 0
+        while True:
+            async with self._database.connection() as connection:
+                rows = await connection.fetch(queries("scheduler")["rescue"], BATCH)
+            ready = [row["run"] for row in rows if not row["ended"]]
+            self._hints.ready(ready)
+            rescued += len(ready)
+            failed += len(rows) - len(ready)
+            if len(rows) > len(ready):
+                self._ended()
+            if len(rows) < BATCH:
+                break
+        if rescued or failed:
+            log.warning("rescued runs of dead owners", extra={"rescued": rescued, "failed": failed})
+        return {"buried": buried, "rescued": rescued, "failed": failed}
+
+    async def _bury(self) -> int:
+        async with self._database.connection() as connection:
+            suspects = await connection.fetch(
+                queries("scheduler")["suspects"], self._ttl_ms, EARLY_MS, round(self._settle_s * 1_000)
+            )
+            now = self._clock.monotonic()
+            if self._heard is not None and now - self._heard > _DEAF_AFTER_S:
+                self._settled = now + self._settle_s
+            self._heard = now
+            if now < self._settled:
+                return 0
+            buried = 0
+            for suspect in suspects:
+                buried += await self._judge(connection, suspect["id"], expired=suspect["expired"])
+            return buried
+
+    async def _judge(self, connection: asyncpg.Connection, owner: int, *, expired: bool) -> bool:
+        """Bury one suspect if it is dead. The lock is held meanwhile, so the owner cannot come back in between."""
+        free = await connection.fetchval(queries("scheduler")["try_owner_lock"], owner)
+        try:
+            if not free and not expired:
+                return False
+            silent_ms = EARLY_MS if free else self._ttl_ms
+            dead = bool(await connection.fetchval(queries("scheduler")["bury"], owner, silent_ms))
+        finally:
+            if free:
+                await connection.execute(queries("scheduler")["drop_owner_lock"], owner)
+        if dead:
+            log.warning("owner is dead", extra={"owner": owner, "session_gone": free})
+        return dead

@@ -1,0 +1,129 @@
+"""Fires timers: sleeps, backoffs, later starts, timeouts of waits (architecture section 5).
+
+Sleeps to the next instant that its horizon knows and looks there; and each second looks at all partitions, whoever owns
+them, for what a lost hint or a scheduler that just died has missed. Never early: the guard is in the statement. A timer
+whose hint was lost is at most that second late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
+from services.core.bus.subjects import partition_of
+from services.core.engine.hints import Hints
+from services.core.runtime.clock import Clock
+from services.core.store.database import Database
+from services.core.store.database_clock import DatabaseClock
+from services.core.store.queries import queries
+from services.scheduler.duties.horizon import HORIZON_MS, MAX_INSTANTS, Horizon
+from services.scheduler.partitions import EVERY_PARTITION, Partitions
+
+BATCH = 500
+
+_SWEEP_S = 1.0
+_REFILL_S = 15.0
+_SAMPLE_S = 5.0
+_RETRY_S = (0.005, 0.25)
+
+
+class Wake:
+    """The duty that turns due waits into ready runs."""
+
+    name = "wake"
+
+    def __init__(
+        self, database: Database, partitions: Partitions, hints: Hints, clock: Clock, database_clock: DatabaseClock
+    ) -> None:
+        self._database = database
+        self._partitions = partitions
+        self._hints = hints
+        self._clock = clock
+        self._theirs = database_clock
+        self._horizon = Horizon()
+        self._nearer = asyncio.Event()
+        self._generation = -1
+        self._refill_at = self._sweep_at = self._sample_at = clock.monotonic()
+        self._busy: set[int] = set()
+        self._retry_s = _RETRY_S[0]
+
+    async def hinted(self, timers: Sequence[tuple[UUID, int]]) -> None:
+        """Timers that just came to be: pairs of run and due time (unix ms)."""
+        mine = set(self._partitions.mine())
+        for run, due_ms in timers:
+            part = partition_of(run)
+            if part in mine and self._horizon.add(due_ms, part):
+                self._nearer.set()
+
+    async def run_once(self) -> Mapping[str, int]:
+        """Look where something may be due, fire it, and send the hints. Raises Unavailable."""
+        await self._learn()
+        parts = self._horizon.take_due(self._theirs.certain_ms()) | self._busy
+        now = self._clock.monotonic()
+        if now >= self._sweep_at:
+            parts = set(EVERY_PARTITION)
+            self._sweep_at = now + _SWEEP_S
+        self._busy = set()
+        fired = await self._fire(sorted(parts)) if parts else 0
+        return {"fired": fired}
+
+    async def idle(self) -> None:
+        """Until the next known instant, a nearer one that is hinted, or the next pass over everything."""
+        self._nearer.clear()
+        pause = self._sweep_at - self._clock.monotonic()
+        if self._busy:
+            pause = min(pause, self._retry_s)
+        if self._horizon.next_ms is not None:
+            pause = min(pause, (self._horizon.next_ms - self._theirs.certain_ms()) / 1_000)
+        if pause <= 0:
+            return
+        try:
+            async with asyncio.timeout(pause):
+                await self._nearer.wait()
+        except TimeoutError:
+            return
+
+    async def _fire(self, parts: list[int]) -> int:
+        total = 0
+        while True:
+            async with self._database.connection() as connection:
+                row = await connection.fetchrow(queries("scheduler")["fire"], parts, BATCH)
+            assert row is not None
+            fired: int = row["fired"]
+            total += fired
+            self._hints.ready(ready(row["runs"], row["owners"]))
+            if not row["more"]:
+                self._retry_s = _RETRY_S[0]
+                return total
+            if fired == 0:  # the runs are held by transactions of others, for a moment
+                self._busy = set(parts)
+                self._retry_s = min(self._retry_s * 2, _RETRY_S[1])
+                return total
+
+    async def _learn(self) -> None:
+        """Read the horizon when it is due, or the share of partitions has changed; sample the database's clock."""
+        now = self._clock.monotonic()
+        generation = self._partitions.generation
+        if now < self._sample_at and now < self._refill_at and generation == self._generation:
+            return
+        async with self._database.connection() as connection:
+            await self._theirs.sample(connection)
+            self._sample_at = now + _SAMPLE_S
+            if now < self._refill_at and generation == self._generation:
+                return
+            until_ms = self._theirs.unix_ms() + HORIZON_MS
+            parts = list(self._partitions.mine())
+            rows = await connection.fetch(queries("scheduler")["upcoming"], parts, int(until_ms), MAX_INSTANTS)
+        if len(rows) == MAX_INSTANTS:
+            until_ms = rows[-1]["due_ms"]
+        self._horizon.replace(((row["due_ms"], row["part"]) for row in rows), until_ms)
+        self._generation = generation
+        # Before what was read runs out: a crowded horizon is shorter than a minute.
+        left_s = (until_ms - self._theirs.unix_ms()) / 1_000
+        self._refill_at = self._clock.monotonic() + max(0.5, min(_REFILL_S, left_s / 2))
+
+
+def ready(runs: Sequence[UUID], owners: Sequence[int | None]) -> list[UUID]:
+    """Of runs that got something, those that nobody holds: their holder will see it by itself."""
+    return [run for run, owner in zip(runs, owners, strict=True) if owner is None]

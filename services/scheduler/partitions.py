@@ -1,0 +1,115 @@
+"""This scheduler among the others: its heartbeat, and the partitions that are its share (rulings C14, C18, C19).
+
+Ownership is only an economy: everything a duty does is right for any partition at any time, done by any number of
+schedulers. So there is no handover to get right: a partition without an owner for some seconds is covered by the passes
+over all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Sequence
+
+import asyncpg
+
+from services.core.domain.errors import Unavailable
+from services.core.runtime.clock import Clock
+from services.core.runtime.lifecycle import Component
+from services.core.store.database import PASSING, connect
+from services.core.store.queries import queries
+
+log = logging.getLogger(__name__)
+
+EVERY_PARTITION = tuple(range(64))
+
+_LEAVE_S = 2.0
+
+
+class Partitions(Component):
+    """The heartbeat of one scheduler and its share of the partitions.
+
+    `generation` moves whenever the share changes. A scheduler that another has declared dead comes back under a new id.
+    """
+
+    name = "partitions"
+
+    def __init__(self, dsn: str, *, node: str, clock: Clock, beat_s: float = 3.0) -> None:
+        self.owner = secrets.randbits(63)
+        self.generation = 0
+        self._dsn = dsn
+        self._node = node
+        self._clock = clock
+        self._beat_s = beat_s
+        self._parts: tuple[int, ...] = ()
+        self._confirmed: float | None = None
+        self._connection: asyncpg.Connection | None = None
+        self._locked = False
+
+    def mine(self) -> Sequence[int]:
+        """The partitions to look after now: all of them while this scheduler has no share, or cannot confirm it."""
+        confirmed = self._confirmed
+        if not self._parts or confirmed is None or self._clock.monotonic() - confirmed > 3 * self._beat_s:
+            return EVERY_PARTITION
+        return self._parts
+
+    async def run(self) -> None:
+        """Beat until cancelled, over every absence of the database."""
+        while True:
+            try:
+                await self.beat()
+            except (*PASSING, Unavailable) as error:
+                log.debug("heartbeat failed", extra={"fault": type(error).__name__})
+                self._drop()
+            await asyncio.sleep(self._beat_s)
+
+    async def beat(self) -> None:
+        """One heartbeat, and the share as it is after it. Raises Unavailable or a passing driver error."""
+        connection = await self._connected()
+        asked = self._clock.monotonic()
+        parts = await connection.fetchval(
+            queries("scheduler")["share_parts"], self.owner, round(3 * self._beat_s * 1_000), timeout=self._beat_s
+        )
+        if parts is None:
+            log.warning("this scheduler was declared dead; it goes on under a new id", extra={"owner": self.owner})
+            self._drop()
+            self.owner = secrets.randbits(63)
+            self._take(())
+            return
+        self._confirmed = asked
+        self._take(tuple(parts))
+
+    async def stop(self) -> None:
+        """Leave: others take the share at their next beat. A second call does nothing."""
+        connection, self._connection = self._connection, None
+        if connection is None or connection.is_closed():
+            return
+        try:
+            await connection.execute(queries("scheduler")["give_parts_back"], self.owner, timeout=_LEAVE_S)
+            await connection.execute(queries("scheduler")["remove_scheduler"], self.owner, timeout=_LEAVE_S)
+            await connection.close(timeout=_LEAVE_S)
+        except PASSING:
+            connection.terminate()
+
+    def _take(self, parts: tuple[int, ...]) -> None:
+        if parts != self._parts:
+            self._parts = parts
+            self.generation += 1
+            log.info("partitions", extra={"count": len(parts)})
+
+    async def _connected(self) -> asyncpg.Connection:
+        if self._connection is None or self._connection.is_closed():
+            connection = await connect(self._dsn, "runr-scheduler-owner")
+            self._connection = connection
+            self._locked = False
+            await connection.execute(queries("scheduler")["register_scheduler"], self.owner, self._node)
+        if not self._locked:
+            # Tried, not waited for: a former session of ours that the server has not missed yet holds it just as well.
+            self._locked = await self._connection.fetchval(queries("scheduler")["try_owner_lock"], self.owner)
+        return self._connection
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
