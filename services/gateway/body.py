@@ -7,11 +7,14 @@ import asyncio
 from aiohttp import web
 
 from services.core.domain.errors import Malformed, TooLarge
-from services.gateway.problem import SlowClient
+from services.gateway.problem import SlowClient, UnsupportedEncoding
 
 
 async def read_body(request: web.Request, *, max_bytes: int, timeout_s: float) -> bytes:
-    """The whole body, decompressed. Raises TooLarge as soon as the limit is passed, SlowClient after `timeout_s`."""
+    """The whole body. Raises TooLarge as soon as the limit is passed, SlowClient after `timeout_s`."""
+    encoding = request.headers.get("Content-Encoding", "identity")
+    if encoding.lower() != "identity":
+        raise UnsupportedEncoding(f"bodies are taken uncompressed, not with Content-Encoding: {encoding[:40]}")
     announced = request.content_length
     if announced is not None and announced > max_bytes:
         raise _too_large(max_bytes, f"{announced} bytes")

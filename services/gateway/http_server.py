@@ -41,6 +41,8 @@ class HttpServer(Component):
             self._app,
             access_log=None,
             handle_signals=False,
+            # A few compressed bytes may hold gigabytes, and broken ones would end the connection without an answer.
+            auto_decompress=False,
             keepalive_timeout=_KEEPALIVE_S,
             lingering_time=_LINGER_S,
             max_field_size=_MAX_FIELD_BYTES,

@@ -30,6 +30,12 @@ class SlowClient(DomainError):
     reason = "REQUEST_TIMEOUT"
 
 
+class UnsupportedEncoding(DomainError):
+    """The body is compressed."""
+
+    reason = "UNSUPPORTED_ENCODING"
+
+
 class Problem(msgspec.Struct, kw_only=True):
     """The body of an error answer."""
 
@@ -89,6 +95,8 @@ def _status(error: DomainError) -> tuple[int, str]:
         return 405, "Method not allowed"
     if isinstance(error, SlowClient):
         return 408, "Request timeout"
+    if isinstance(error, UnsupportedEncoding):
+        return 415, "Unsupported encoding"
     row = row_of(error)
     return row.http, row.title
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gzip
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -146,6 +148,21 @@ async def test_a_body_over_the_limit_is_413_announced_or_not() -> None:
         for raw in (b" " * ((4 << 20) + 1), chunks()):
             assert "4194304 bytes" in (await client.call("POST", START, raw=raw)).problem(413)["detail"]
         (await client.call("POST", "/api/events", raw=b" " * ((26 << 20) + 1))).problem(413)
+
+
+async def test_a_compressed_body_is_415() -> None:
+    async with gateway({"event.SendEvents": accept}) as client:
+        for raw in (gzip.compress(b'{"name":"a"}'), b"no gzip"):
+            reply = await client.call("POST", "/api/events", raw=raw, headers={"Content-Encoding": "gzip"})
+            assert "gzip" in reply.problem(415)["detail"]
+
+
+def test_the_documentation_names_every_route() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "http-api.md").read_text()
+    documented = set(re.findall(r"^\| `([A-Z]+ /[^`]*)` \|", text, re.MULTILINE))
+    assert documented == {f"{route.method} {route.path}" for route in ROUTES} | {
+        f"{route.method} {route.path}" for route in LATER
+    }
 
 
 async def test_unknown_paths_are_404_and_other_methods_405() -> None:

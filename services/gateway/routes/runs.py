@@ -66,8 +66,15 @@ def _start_request(found: Input) -> run_service_pb2.StartRunRequest:
 
 
 def _start_answer(response: Any, _: Input) -> Answer:
-    location = {"Location": f"/api/runs/{quote(response.run.id, safe='')}"}
-    return Answer(run_view(response.run), status=200 if response.existing else 201, headers=location)
+    return Answer(run_view(response.run), status=200 if response.existing else 201, headers=_location(response.run))
+
+
+def _replay_answer(response: Any, _: Input) -> Answer:
+    return Answer(run_view(response.run), status=201, headers=_location(response.run))
+
+
+def _location(run: resources_pb2.Run) -> dict[str, str]:
+    return {"Location": f"/api/runs/{quote(run.id, safe='')}"}
 
 
 def _run_answer(response: Any, _: Input) -> Answer:
@@ -199,7 +206,7 @@ ROUTES = (
         rpc=_SERVICE + "ReplayRun",
         summary="Start a new run with the same event, from the start or from a step",
         request=_replay_request,
-        answer=lambda response, _: Answer(run_view(response.run), status=201),
+        answer=_replay_answer,
         view=RunView,
         body=_REPLAY,
     ),
