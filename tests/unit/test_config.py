@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,7 @@ from services.core.runtime.settings import (
     LeaseSettings,
     ListenSettings,
     NatsSettings,
+    RpcSecuritySettings,
     WorkflowLimits,
 )
 
@@ -161,3 +163,16 @@ def test_a_setting_without_default_is_required() -> None:
     with pytest.raises(ConfigError, match="RUNR_ONE is not set"):
         load(One, {})
     assert load(One, {"RUNR_ONE": "2"}).value == 2
+
+
+def test_tls_files_come_together_and_exclude_plaintext(tmp_path: Path) -> None:
+    pem = tmp_path / "pem"
+    pem.touch()
+    whole = {f"RUNR_GRPC_TLS_{part}": str(pem) for part in ("CERT", "KEY", "CA")}
+    assert load(RpcSecuritySettings, whole).certificate == str(pem)
+    with pytest.raises(ConfigError, match="must be set together"):
+        load(RpcSecuritySettings, {"RUNR_GRPC_TLS_CERT": str(pem)})
+    with pytest.raises(ConfigError, match="RUNR_GRPC_PLAINTEXT must be false"):
+        load(RpcSecuritySettings, {**whole, "RUNR_GRPC_PLAINTEXT": "true"})
+    with pytest.raises(ConfigError, match="RUNR_GRPC_TLS_KEY must be the path of a readable file"):
+        load(RpcSecuritySettings, {**whole, "RUNR_GRPC_TLS_KEY": str(tmp_path / "absent")})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import ipaddress
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -150,6 +151,13 @@ def networks(raw: str) -> tuple[Network, ...]:
         return tuple(ipaddress.ip_network(part.strip()) for part in raw.split(","))
     except ValueError:
         raise ValueError("must be a comma-separated list of ranges like 10.0.0.0/8 or fd00::/8") from None
+
+
+def file(raw: str) -> str:
+    """The path of a file that can be read."""
+    if not os.access(raw, os.R_OK):
+        raise ValueError("must be the path of a readable file")
+    return raw
 
 
 def key(raw: str) -> bytes:

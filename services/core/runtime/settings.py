@@ -88,6 +88,26 @@ class ListenSettings:
 
 
 @dataclass(frozen=True)
+class RpcSecuritySettings:
+    """How gRPC between the services is protected (engine section 10): files of PEM for mutual TLS.
+
+    With none of them only loopback is served, unless `plaintext` says that the network itself is trusted, as in a mesh.
+    """
+
+    certificate: str = setting("RUNR_GRPC_TLS_CERT", parse.file, "")
+    key: str = setting("RUNR_GRPC_TLS_KEY", parse.file, "")
+    authority: str = setting("RUNR_GRPC_TLS_CA", parse.file, "")
+    plaintext: bool = setting("RUNR_GRPC_PLAINTEXT", parse.boolean, False)
+
+    def __post_init__(self) -> None:
+        given = [bool(self.certificate), bool(self.key), bool(self.authority)]
+        if any(given) and not all(given):
+            raise ValueError("RUNR_GRPC_TLS_CERT, RUNR_GRPC_TLS_KEY and RUNR_GRPC_TLS_CA must be set together")
+        if all(given) and self.plaintext:
+            raise ValueError("RUNR_GRPC_PLAINTEXT must be false when RUNR_GRPC_TLS_CERT is set")
+
+
+@dataclass(frozen=True)
 class EncryptionSettings:
     """The key that encrypts signing keys at rest (engine section 10): 32 bytes, AES-256-GCM."""
 
