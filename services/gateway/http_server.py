@@ -67,5 +67,6 @@ class HttpServer(Component):
     async def _close(self) -> None:
         runner, self._runner = self._runner, None
         if runner is not None:
-            async with asyncio.timeout(self._grace_s + 1.0):
+            # aiohttp waits the grace for requests to end, cancels them, and waits as long again.
+            async with asyncio.timeout(2 * self._grace_s + 1.0):
                 await runner.cleanup()
