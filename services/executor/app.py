@@ -14,6 +14,7 @@ from services.core.engine.authenticate import StoreAuthenticator
 from services.core.engine.definitions import DefinitionsCache
 from services.core.engine.hints import Hints
 from services.core.engine.send_events import SendEventMarks
+from services.core.rpc.credentials import server_credentials
 from services.core.rpc.server import RpcServer
 from services.core.runtime import parse
 from services.core.runtime.config import setting
@@ -29,6 +30,7 @@ from services.core.runtime.settings import (
     ListenSettings,
     NatsSettings,
     PeerSettings,
+    RpcSecuritySettings,
     WorkflowLimits,
 )
 from services.core.store.component import DatabaseComponent
@@ -39,10 +41,12 @@ from services.executor.claim import Claimer
 from services.executor.drive import Driver, Probe, no_probe
 from services.executor.executor import Executor
 from services.executor.function_calls import FunctionCalls
+from services.executor.function_service import FunctionService
 from services.executor.incarnation import Incarnation
 from services.executor.invoke import Invoker
 from services.executor.lease import Lease
 from services.executor.owner import Owner
+from services.executor.project_function import ProjectFunctions
 from services.executor.spans import RunSpans
 
 
@@ -66,6 +70,7 @@ class Settings:
     encryption: EncryptionSettings
     listen: ListenSettings
     peers: PeerSettings
+    rpc: RpcSecuritySettings
 
 
 def build(settings: Settings, runtime: Runtime, probe: Probe = no_probe) -> list[Component]:
@@ -73,14 +78,28 @@ def build(settings: Settings, runtime: Runtime, probe: Probe = no_probe) -> list
     database = Database(settings.database.url, name="runr-executor", size=4)
     bus = Bus(settings.nats.url, prefix=settings.nats.prefix, client_name="runr-executor")
     calls = FunctionCalls(settings.functions, runtime.clock)
-    parts = _Parts(settings, runtime, database, bus, DefinitionsCache(Sealer(settings.encryption.key)), calls, probe)
+    sealer = Sealer(settings.encryption.key)
+    definitions = DefinitionsCache(sealer, clock=runtime.clock, key_grace_ms=settings.functions.key_rotation_grace_ms)
+    parts = _Parts(settings, runtime, database, bus, sealer, definitions, calls, probe)
     executor = Executor(bus, parts.incarnation)
+    functions = ProjectFunctions(
+        database=database,
+        definitions=parts.definitions,
+        sealer=parts.sealer,
+        client=calls.client,
+        settings=settings.functions,
+        clock=runtime.clock,
+        defs_changed=Hints(bus).defs_changed,
+    )
     runtime.health.register("leases", executor.check)
     rpc = RpcServer(
         settings.listen.grpc or settings.peers.executor,
-        [],
+        [FunctionService(functions).registration],
         authenticator=StoreAuthenticator(database, runtime.clock),
         telemetry=runtime.telemetry,
+        credentials=server_credentials(settings.rpc),
+        plaintext=settings.rpc.plaintext,
+        name="grpc-executor",
     )
     return [DatabaseComponent(database, runtime.health), bus, calls, rpc, executor]
 
@@ -93,6 +112,7 @@ class _Parts:
     runtime: Runtime
     database: Database
     bus: Bus
+    sealer: Sealer
     definitions: DefinitionsCache
     calls: FunctionCalls
     probe: Probe

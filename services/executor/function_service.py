@@ -14,6 +14,7 @@ from services.core.engine.sync import SyncStatus
 from services.core.rpc.call_context import caller, current_call
 from services.core.rpc.convert import number, timestamp
 from services.core.rpc.convert_workflow import workflow
+from services.core.rpc.server import Registration
 from services.core.store.projects import ProjectRow
 from services.executor.project_function import AppView, ProjectFunctions
 
@@ -23,6 +24,11 @@ class FunctionService(function_service_pb2_grpc.FunctionServiceServicer):
 
     def __init__(self, functions: ProjectFunctions) -> None:
         self._functions = functions
+
+    @property
+    def registration(self) -> Registration:
+        """How a server takes it in."""
+        return function_service_pb2_grpc.add_FunctionServiceServicer_to_server, self
 
     async def SyncWorkflows(self, request: pb.SyncWorkflowsRequest, context: Any) -> pb.SyncWorkflowsResponse:
         """Asks the function for its definitions and declares them."""
