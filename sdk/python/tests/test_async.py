@@ -294,6 +294,46 @@ def test_nothing_is_left_behind_even_where_warnings_are_errors(close: bool) -> N
     assert (done.returncode, done.stderr) == (0, "")
 
 
+FORKS = """
+import os, sys
+sys.path.insert(0, {root!r})
+from runr_workflows import Workflows
+from sdk.python.tests.engine import KEY, NOW, FakeEngine
+
+wf = Workflows(signing_key=KEY, clock=lambda: NOW)
+
+@wf.workflow("w")
+async def workflow(ctx, step):
+    return await step.run("a", lambda: os.getpid())
+
+def output():
+    return FakeEngine(wf.handle_request).run("w").output
+
+assert output() == os.getpid()
+child = os.fork()
+if child == 0:
+    os._exit(0 if output() == os.getpid() else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert output() == os.getpid()
+"""
+
+
+def test_a_forked_server_process_has_threads_of_its_own() -> None:
+    root = Path(__file__).parents[3]
+    source = str(root / "sdk" / "python" / "src")
+
+    done = subprocess.run(
+        [sys.executable, "-c", FORKS.format(root=str(root))],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        env={"PYTHONPATH": source},
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_the_background_threads_start_again_after_a_close() -> None:
     wf = Workflows(signing_key=KEY, clock=lambda: NOW)
 

@@ -54,6 +54,7 @@ def signed(t: int = NOW, **changes: Any) -> bytes:
         b"[]",
         b"null",
         b"\xff",
+        b'"\xed\xa0\x80"',
         b"\xef\xbb\xbf{}",
         b"[" * 100_000,
         signed(runr_workflow="v2"),

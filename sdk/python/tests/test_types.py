@@ -31,3 +31,9 @@ def test_step_calls_infer_their_types_and_wrong_ones_are_refused(tmp_path: Path)
     expected = [number for number, line in enumerate(lines.splitlines(), 1) if line.endswith("# error")]
     found = {int(number) for number in re.findall(r"bad\.py:(\d+): error:", bad)}
     assert sorted(found) == expected, bad
+
+
+def test_the_example_is_typed(tmp_path: Path) -> None:
+    app = TYPED.parents[3] / "examples" / "workflows" / "orders" / "app.py"
+
+    assert mypy(app, tmp_path).startswith("Success")

@@ -50,7 +50,11 @@ def open_envelope(body: bytes, header: str | None, keys: Sequence[str], now: flo
     """
     if len(body) > MAX_BODY_BYTES:
         raise BodyTooLarge(f"the body has {len(body)} bytes, the limit is {MAX_BODY_BYTES}")
-    envelope = _json(body)
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        raise BadRequest("the body is not UTF-8") from None
+    envelope = _json(text)
     if not isinstance(envelope, dict) or envelope.get("runr_workflow") != VERSION:
         raise BadRequest(f"the body is not a {VERSION} envelope")
     request, signature = envelope.get("request"), envelope.get("signature")
@@ -64,7 +68,7 @@ def open_envelope(body: bytes, header: str | None, keys: Sequence[str], now: flo
 
 def parse_request(text: str) -> IntrospectRequest | ExecuteRequest:
     """The request in a verified envelope. Raises BadRequest."""
-    request = _json(text.encode("utf-8", "surrogatepass"))
+    request = _json(text)
     if not isinstance(request, dict):
         raise BadRequest("the request is not an object")
     if request.get("protocol", VERSION) != VERSION:
@@ -122,8 +126,8 @@ def _field(holder: dict[str, Any], name: str, kind: type[Any]) -> Any:
     return value
 
 
-def _json(data: bytes) -> object:
+def _json(text: str) -> object:
     try:
-        return json.loads(data.decode("utf-8", "surrogatepass"))
+        return json.loads(text)
     except (ValueError, RecursionError):
-        raise BadRequest("the body is not JSON in UTF-8") from None
+        raise BadRequest("the body is not JSON") from None
