@@ -1,5 +1,6 @@
 """Fixtures that every kind of test may use. A server starts only when a test asks for it."""
 
+from tests.support.hand import hand
 from tests.support.nats import _prefixes, nats_prefix, nats_stack, nats_url
 from tests.support.postgres import (
     _names,
@@ -9,16 +10,21 @@ from tests.support.postgres import (
     postgres_stack,
     postgres_url,
 )
+from tests.support.tenancy import database, sealer, tenant
 
 __all__ = [
     "_names",
     "_prefixes",
     "_template",
+    "database",
     "empty_postgres_url",
+    "hand",
     "nats_prefix",
     "nats_stack",
     "nats_url",
     "postgres_server_url",
     "postgres_stack",
     "postgres_url",
+    "sealer",
+    "tenant",
 ]

@@ -71,7 +71,7 @@ class EventService(event_service_pb2_grpc.EventServiceServicer):
 
 
 def _valid_events(events: Sequence[event_service_pb2.NewEvent], limits: EventLimits) -> list[NewEvent]:
-    """The events of a request, all of them valid. Raises InvalidInput, or the kind of it that fits, with every fault."""
+    """The events of a request, all of them valid. Raises InvalidInput, or the fitting kind of it, with every fault."""
     if not events:
         raise InvalidInput.of("events", "must hold at least one event")
     if len(events) > limits.events:

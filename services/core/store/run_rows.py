@@ -80,8 +80,8 @@ def stored_step(row: Row, failed: Sequence[AttemptRecord]) -> StepRecord:
     """A step with a result, or one that was open when its run ended. `failed`: its failed attempts."""
     attempts = tuple(failed)
     if row["kind"] == "r" and row["status"] == "c":
-        number = failed[-1].number + 1 if failed else 1
-        attempts += (AttemptRecord(number=number, error=None, started_ms=row["started_ms"], ended_ms=row["ended_ms"]),)
+        start, end = row["started_ms"], row["ended_ms"]
+        attempts += (AttemptRecord(number=row["att"], error=None, started_ms=start, ended_ms=end),)
     return StepRecord(
         id=row["sid"],
         name=row["name"],

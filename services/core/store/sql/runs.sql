@@ -70,7 +70,7 @@ with a as (
 select seq, sid, remaining from n where n = 1 or (n <= $5 and total <= $6) order by n;
 
 -- name: stored_steps
-select s.sid, s.name, s.kind::text as kind, s.status::text as status, s.output, s.error, s.input, s.child,
+select s.sid, s.name, s.kind::text as kind, s.status::text as status, s.output, s.error, s.input, s.child, s.att,
        rt.ms(s.t0) as started_ms, rt.ms(s.t1) as ended_ms
 from {t}.steps s where s.tenant = $1 and s.run = $2 and s.sid = any ($3);
 
