@@ -14,6 +14,7 @@ from services.core.engine.tokens import create_token, delete_token
 from services.core.rpc import paging
 from services.core.rpc.call_context import caller
 from services.core.rpc.convert import number, timestamp, unix_ms, word
+from services.core.rpc.server import Registration
 from services.core.runtime.ids import UlidFactory, ulid_text, ulid_uuid
 from services.core.runtime.sealing import Sealer
 from services.core.store.access import TokenRow, get_tenant, list_tokens
@@ -38,6 +39,11 @@ class AccessService(access_service_pb2_grpc.AccessServiceServicer):
         self._ids = ids
         self._deleter = deleter
         self._defs_changed = defs_changed
+
+    @property
+    def registration(self) -> Registration:
+        """How a server takes it in."""
+        return access_service_pb2_grpc.add_AccessServiceServicer_to_server, self
 
     async def ListProjects(self, request: pb.ListProjectsRequest, context: Any) -> pb.ListProjectsResponse:
         """A page of projects by slug."""

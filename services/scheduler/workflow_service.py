@@ -12,6 +12,7 @@ from services.core.engine.declare import Declarer, find_workflow, workflow_recor
 from services.core.rpc import paging
 from services.core.rpc.call_context import caller
 from services.core.rpc.convert_workflow import workflow
+from services.core.rpc.server import Registration
 from services.core.store.database import Database
 from services.core.store.projects import get_project
 from services.core.store.workflows import page_of_workflows
@@ -23,6 +24,11 @@ class WorkflowService(workflow_service_pb2_grpc.WorkflowServiceServicer):
     def __init__(self, database: Database, declarer: Declarer) -> None:
         self._database = database
         self._declarer = declarer
+
+    @property
+    def registration(self) -> Registration:
+        """How a server takes it in."""
+        return workflow_service_pb2_grpc.add_WorkflowServiceServicer_to_server, self
 
     async def DeclareWorkflows(self, request: pb.DeclareWorkflowsRequest, context: Any) -> pb.DeclareWorkflowsResponse:
         """Replaces the project's list."""

@@ -30,7 +30,8 @@ _DEAF_AFTER_S = 5.0
 class Rescue(PeriodicDuty):
     """The duty that buries dead owners and puts their runs back into the queue.
 
-    `ended` is called when runs ended by it. `settle_s`: how long owners get to beat again after a gap; None: three heartbeats and a second.
+    `ended` is called when runs ended by it. `settle_s`: how long owners get to beat again after a gap; None: three
+    heartbeats and a second.
     """
 
     name = "rescue"

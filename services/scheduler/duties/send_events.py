@@ -1,5 +1,7 @@
-"""Carries out `send_event` marks whose executor did not (rulings C13). A duty of its own: an event that cannot be accepted
-must not hold up the marks of children."""
+"""Carries out `send_event` marks whose executor did not (rulings C13).
+
+A duty of its own: an event that cannot be accepted must not hold up the marks of children.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,189 @@
+"""The composition root of the scheduler: time, recovery, and the slow control plane."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from dataclasses import dataclass
+
+from runr.workflows.v1 import access_service_pb2_grpc, schedule_service_pb2_grpc, workflow_service_pb2_grpc
+
+from services.core.bus.jetstream import Bus
+from services.core.domain.errors import Unavailable
+from services.core.engine.accept_events import EventAcceptor
+from services.core.engine.authenticate import StoreAuthenticator
+from services.core.engine.bootstrap import ensure_bootstrap
+from services.core.engine.declare import Declarer
+from services.core.engine.definitions import DefinitionsCache
+from services.core.engine.hints import Hints
+from services.core.engine.send_events import SendEventMarks
+from services.core.rpc.credentials import server_credentials
+from services.core.rpc.server import Registration, RpcServer
+from services.core.runtime.health import NotReady
+from services.core.runtime.ids import UlidFactory
+from services.core.runtime.lifecycle import Component
+from services.core.runtime.sealing import Sealer
+from services.core.runtime.service import Runtime
+from services.core.runtime.settings import (
+    AccessSettings,
+    DatabaseSettings,
+    EncryptionSettings,
+    LeaseSettings,
+    ListenSettings,
+    NatsSettings,
+    PeerSettings,
+    RpcSecuritySettings,
+)
+from services.core.store.component import DatabaseComponent
+from services.core.store.database import Database
+from services.core.store.database_clock import DatabaseClock
+from services.scheduler.access_service import AccessService
+from services.scheduler.delete_project import ProjectDeleter
+from services.scheduler.duties.marks import Marks
+from services.scheduler.duties.owners import ForgetOwners
+from services.scheduler.duties.rehint import Rehint
+from services.scheduler.duties.rescue import Rescue
+from services.scheduler.duties.send_events import SendEvents
+from services.scheduler.duties.timeout import Timeout
+from services.scheduler.duties.usage import FoldUsage
+from services.scheduler.duties.wake import Wake
+from services.scheduler.partitions import Partitions
+from services.scheduler.ticker import Duty, Ticker
+from services.scheduler.workflow_service import WorkflowService
+
+log = logging.getLogger(__name__)
+
+_CONNECTIONS = 6
+_MAX_SKEW_MS = 5_000
+_RETRY_S = 0.5
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the scheduler reads from the environment."""
+
+    database: DatabaseSettings
+    nats: NatsSettings
+    lease: LeaseSettings
+    encryption: EncryptionSettings
+    access: AccessSettings
+    listen: ListenSettings
+    peers: PeerSettings
+    security: RpcSecuritySettings
+
+
+def build(settings: Settings, runtime: Runtime) -> list[Component]:
+    """The components of the scheduler, lowest dependency first; opens nothing.
+
+    Ready means that the database answers and its clock is near this machine's. NATS is no condition.
+    """
+    database = Database(settings.database.url, name="runr-scheduler", size=_CONNECTIONS)
+    bus = Bus(settings.nats.url, prefix=settings.nats.prefix, client_name="runr-scheduler")
+    runtime.health.observe("nats", lambda: "connected" if bus.connected else "away")
+    sealer = Sealer(settings.encryption.key)
+    hints = Hints(bus)
+    node = f"{socket.gethostname()}/{os.getpid()}"
+    partitions = Partitions(
+        settings.database.url, node=node, clock=runtime.clock, beat_s=min(3.0, settings.lease.heartbeat_s)
+    )
+    server = RpcServer(
+        settings.listen.grpc or settings.peers.scheduler,
+        _services(database, sealer, hints, runtime),
+        authenticator=StoreAuthenticator(database, runtime.clock),
+        telemetry=runtime.telemetry,
+        credentials=server_credentials(settings.security),
+        plaintext=settings.security.plaintext,
+    )
+    return [
+        DatabaseComponent(database, runtime.health),
+        _Entrance(database, sealer, settings.access.bootstrap_token),
+        bus,
+        partitions,
+        server,
+        _Duties(bus, _duties(settings, runtime, database, bus, hints, partitions)),
+    ]
+
+
+def _services(database: Database, sealer: Sealer, hints: Hints, runtime: Runtime) -> list[Registration]:
+    """The gRPC services of the scheduler. The methods of `ScheduleService` answer UNIMPLEMENTED in this version."""
+    ids = UlidFactory(runtime.clock, runtime.random)
+    deleter = ProjectDeleter(database, hints, hints.defs_changed)
+    access = AccessService(database, sealer, ids, deleter, hints.defs_changed)
+    workflows = WorkflowService(database, Declarer(database, hints.defs_changed))
+    schedules = schedule_service_pb2_grpc.ScheduleServiceServicer()
+    return [
+        (workflow_service_pb2_grpc.add_WorkflowServiceServicer_to_server, workflows),
+        (access_service_pb2_grpc.add_AccessServiceServicer_to_server, access),
+        (schedule_service_pb2_grpc.add_ScheduleServiceServicer_to_server, schedules),
+    ]
+
+
+def _duties(
+    settings: Settings, runtime: Runtime, database: Database, bus: Bus, hints: Hints, partitions: Partitions
+) -> tuple[Wake, list[Duty]]:
+    """The timers' duty, which also hears hints, and all duties."""
+    theirs = DatabaseClock(runtime.clock)
+    runtime.health.register("clock", _SkewCheck(theirs).check)
+    ids = UlidFactory(runtime.clock, runtime.random)
+    acceptor = EventAcceptor(database, DefinitionsCache(None, clock=runtime.clock), hints, ids)
+    wake = Wake(database, partitions, hints, runtime.clock, theirs)
+    marks = Marks(database, hints)
+    duties: list[Duty] = [
+        wake,
+        marks,
+        Timeout(database, hints, marks.nudge),
+        Rescue(database, hints, runtime.clock, settings.lease, marks.nudge),
+        SendEvents(SendEventMarks(database, acceptor).sweep),
+        Rehint(database, hints, bus.pending),
+        FoldUsage(database),
+        ForgetOwners(database),
+    ]
+    return wake, duties
+
+
+class _Duties(Ticker):
+    """The ticker with its ear on the bus."""
+
+    def __init__(self, bus: Bus, duties: tuple[Wake, list[Duty]]) -> None:
+        self._bus = bus
+        self._wake, every = duties
+        super().__init__(every)
+
+    async def start(self) -> None:
+        """See `Component.start`."""
+        await self._bus.on_timers(self._wake.hinted)
+
+
+class _Entrance(Component):
+    """Makes sure that the default tenant and the token of the settings exist."""
+
+    name = "entrance"
+
+    def __init__(self, database: Database, sealer: Sealer, token: str) -> None:
+        self._database = database
+        self._sealer = sealer
+        self._token = token
+
+    async def start(self) -> None:
+        """See `Component.start`."""
+        while True:
+            try:
+                await ensure_bootstrap(self._database, self._sealer, self._token or None)
+                return
+            except Unavailable:
+                log.warning("waiting for the database")
+                await asyncio.sleep(_RETRY_S)
+
+
+class _SkewCheck:
+    """Readiness: times that users give and times that the engine keeps must mean the same (rulings C21)."""
+
+    def __init__(self, theirs: DatabaseClock) -> None:
+        self._theirs = theirs
+
+    async def check(self) -> None:
+        """Raises NotReady."""
+        if self._theirs.known and abs(self._theirs.skew_ms()) > _MAX_SKEW_MS:
+            raise NotReady("this machine's clock is more than 5 s away from the database's")
