@@ -31,7 +31,9 @@ _EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "workflows" / "ord
 _LIMIT_S = 85.0
 _STOP_S = 30.0
 _POLL_S = 0.05
-_ORDER = {"order_id": "o-1", "customer": "Ada", "amount": 4200, "currency": "EUR"}
+_ORDER = {"order_id": "o-1", "total": 42}
+# Long enough to be killed in, short enough to watch.
+_PACE = {"ORDERS_RESERVE_SECONDS": "2", "ORDERS_FRAUD_CHECK": "2s"}
 _OUR_PREFIXES = ("RUNR_", "WORKFLOWS_")
 _KEPT = ("RUNR_POSTGRES_BIN", "RUNR_NATS_BIN", "RUNR_LOG_LEVEL")
 
@@ -107,7 +109,7 @@ class Demo:
         return EXIT_OK
 
     async def _second_body_has_begun(self) -> bool:
-        return len(set(self._bodies_run())) >= 2
+        return len(set(self._bodies_run())) > 1
 
     def _bodies_run(self) -> list[str]:
         try:
@@ -140,6 +142,7 @@ class Demo:
         port = self._home.port("function")
         environ = {
             **self._environ,
+            **_PACE,
             "RUNR_WORKFLOW_SIGNING_KEY": revealed["signing_key"],
             "ORDERS_LOG": str(self._bodies),
         }

@@ -93,7 +93,7 @@ async def _services(health: Mapping[str, str]) -> AsyncIterator[Finding]:
             try:
                 async with session.get(url) as answer:
                     checks = (await answer.json())["checks"]
-                    faults = ", ".join(f"{part}: {state}" for part, state in checks.items() if state != "ok")
-                    yield Finding(f"{name} is ready", faults)
+                    reasons = ", ".join(f"{part}: {state}" for part, state in checks.items() if state != "ok")
+                    yield Finding(f"{name} is ready", "" if answer.status == 200 else reasons)
             except (aiohttp.ClientError, TimeoutError, KeyError, ValueError) as error:
                 yield Finding(f"{name} is ready", type(error).__name__)
