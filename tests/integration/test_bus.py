@@ -1,0 +1,346 @@
+"""The bus over a real NATS: hints arrive, and nothing blocks, fails or spins when they do not."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import socket
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from services.core.bus.jetstream import Bus
+from services.core.bus.payload import BadPayload, ReadyHint, decode_ready, encode_ready
+from services.core.bus.ready_consumer import consume_ready
+from services.core.bus.session import Session
+from services.core.bus.subjects import CONSUMER, partition_of
+from services.core.engine.hints import Hints
+from services.embedded.stack import EmbeddedStack
+
+GUARD_S = 15.0
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@asynccontextmanager
+async def open_bus(url: str, prefix: str) -> AsyncIterator[Bus]:
+    bus = Bus(url, prefix=prefix)
+    await bus.start()
+    try:
+        yield bus
+    finally:
+        await bus.stop()
+
+
+@pytest.fixture
+async def bus(nats_url: str, nats_prefix: str) -> AsyncIterator[Bus]:
+    async with open_bus(nats_url, nats_prefix) as opened:
+        await stream_ready(opened)
+        yield opened
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(GUARD_S):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def stream_ready(bus: Bus) -> None:
+    async with asyncio.timeout(GUARD_S):
+        while await bus.pending() is None:
+            await asyncio.sleep(0.01)
+
+
+class Taker:
+    """An executor's side: room for a number of runs, and what it was given."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.hints: list[ReadyHint] = []
+        self.arrived = asyncio.Event()
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+
+    @property
+    def runs(self) -> list[uuid.UUID]:
+        return [run for hint in self.hints for run in hint.run_ids]
+
+    def widen(self, room: int) -> None:
+        self.room = room
+        self._has_room.set()
+
+    async def capacity(self) -> int:
+        while self.room <= 0:
+            self._has_room.clear()
+            await self._has_room.wait()
+        return self.room
+
+    async def deliver(self, hints: Sequence[ReadyHint]) -> None:
+        self.hints.extend(hints)
+        self.room -= sum(len(hint.run_ids) for hint in hints)
+        self.arrived.set()
+
+
+@asynccontextmanager
+async def consuming(bus: Bus, taker: Taker) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(consume_ready(bus, taker.deliver, taker.capacity))
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def test_ready_hints_reach_an_executor_with_their_trace(bus: Bus) -> None:
+    runs = [uuid.uuid4() for _ in range(20)]
+    taker = Taker(1_000)
+    async with consuming(bus, taker):
+        Hints(bus).ready(runs, traceparent=TRACE)
+        await until(lambda: len(taker.runs) >= 20)
+    assert sorted(taker.runs) == sorted(runs)
+    assert {hint.traceparent for hint in taker.hints} == {TRACE}
+
+
+async def test_a_message_names_at_most_256_runs_of_one_partition(bus: Bus) -> None:
+    runs = [uuid.UUID(int=(uuid.uuid4().int & ~63) | 7) for _ in range(600)] + [uuid.UUID(int=64)]
+    taker = Taker(10_000)
+    async with consuming(bus, taker):
+        Hints(bus).ready(runs)
+        await until(lambda: len(taker.runs) >= 601)
+    assert sorted(taker.runs) == sorted(runs)
+    assert sorted(len(hint.run_ids) for hint in taker.hints) == [1, 88, 256, 256]
+    assert all(len({partition_of(run) for run in hint.run_ids}) == 1 for hint in taker.hints)
+
+
+async def test_hints_are_taken_off_the_stream_when_they_arrive(bus: Bus) -> None:
+    taker = Taker(1_000)
+    async with consuming(bus, taker):
+        Hints(bus).ready([uuid.uuid4()])
+        await until(lambda: len(taker.runs) == 1)
+        async with asyncio.timeout(GUARD_S):
+            while await bus.pending() != 0:
+                await asyncio.sleep(0.01)
+
+
+async def test_an_executor_without_room_asks_for_nothing(bus: Bus, nats_url: str, nats_prefix: str) -> None:
+    full, free = Taker(0), Taker(1_000)
+    runs = [uuid.uuid4() for _ in range(10)]
+    async with open_bus(nats_url, nats_prefix) as other, consuming(bus, full):
+        async with consuming(other, free):
+            Hints(bus).ready(runs)
+            await until(lambda: len(free.runs) == 10)
+        assert full.hints == []
+        late = uuid.uuid4()
+        Hints(bus).ready([late])
+        full.widen(5)
+        await until(lambda: full.runs == [late])
+
+
+async def test_a_hint_reaches_one_executor_only(bus: Bus, nats_url: str, nats_prefix: str) -> None:
+    one, two = Taker(10_000), Taker(10_000)
+    runs = [uuid.uuid4() for _ in range(500)]
+    async with open_bus(nats_url, nats_prefix) as other, consuming(bus, one), consuming(other, two):
+        for run in runs:
+            Hints(bus).ready([run])
+        await until(lambda: len(one.runs) + len(two.runs) >= 500)
+    assert sorted(one.runs + two.runs) == sorted(runs)
+
+
+async def test_notices_reach_whom_they_name(bus: Bus, nats_url: str, nats_prefix: str) -> None:
+    cancelled: list[uuid.UUID] = []
+    timers: list[tuple[uuid.UUID, int]] = []
+    tenants: list[int] = []
+
+    async def on_cancel(runs: tuple[uuid.UUID, ...]) -> None:
+        cancelled.extend(runs)
+
+    async def on_timers(found: tuple[tuple[uuid.UUID, int], ...]) -> None:
+        timers.extend(found)
+
+    async def on_defs(tenant: int) -> None:
+        tenants.append(tenant)
+
+    run = uuid.uuid4()
+    async with open_bus(nats_url, nats_prefix) as other:
+        await bus.on_cancel(2**62 + 1, on_cancel)
+        await bus.on_timers(on_timers)
+        await bus.on_defs(on_defs)
+        hints = Hints(other)
+        hints.cancelled(5, [uuid.uuid4()])
+        hints.cancelled(None, [uuid.uuid4()])
+        hints.cancelled(2**62 + 1, [run])
+        hints.timers(run, 1_800_000_000_000, 1_800_000_000_001)
+        hints.defs_changed(7)
+        await until(lambda: tenants == [7] and len(timers) == 2 and len(cancelled) == 1)
+    assert cancelled == [run]
+    assert timers == [(run, 1_800_000_000_000), (run, 1_800_000_000_001)]
+
+
+async def test_prefixes_keep_stacks_apart(bus: Bus, nats_url: str, nats_prefix: str) -> None:
+    mine, theirs = Taker(100), Taker(100)
+    async with open_bus(nats_url, f"{nats_prefix}x") as other, consuming(bus, mine), consuming(other, theirs):
+        await stream_ready(other)
+        a, b = uuid.uuid4(), uuid.uuid4()
+        Hints(other).ready([b])
+        Hints(bus).ready([a])
+        await until(lambda: bool(mine.runs and theirs.runs))
+    assert (mine.runs, theirs.runs) == ([a], [b])
+
+
+async def test_a_fault_of_the_taker_costs_its_hints_only(bus: Bus, caplog: pytest.LogCaptureFixture) -> None:
+    taker = Taker(100)
+
+    async def deliver(hints: Sequence[ReadyHint]) -> None:
+        if not taker.arrived.is_set():
+            taker.arrived.set()
+            raise RuntimeError("the taker is broken")
+        await taker.deliver(hints)
+
+    task = asyncio.create_task(consume_ready(bus, deliver, taker.capacity))
+    try:
+        Hints(bus).ready([uuid.uuid4()])
+        await asyncio.wait_for(taker.arrived.wait(), GUARD_S)
+        second = uuid.uuid4()
+        Hints(bus).ready([second])
+        await until(lambda: taker.runs == [second])
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+    assert "hints were not taken" in caplog.text
+
+
+async def test_without_nats_publishing_drops_and_counts(nats_prefix: str) -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # bound and not listening: nobody answers there
+        port = held.getsockname()[1]
+        began = time.monotonic()
+        async with open_bus(f"nats://127.0.0.1:{port}", nats_prefix) as bus:
+            assert not bus.connected
+            hints = Hints(bus)
+            hints.ready([uuid.UUID(int=0), uuid.UUID(int=1)])
+            hints.defs_changed(1)
+            assert bus.dropped == 3
+            assert await bus.pending() is None
+            await bus.drain()
+        assert time.monotonic() - began < 5
+
+
+async def test_a_full_outbox_drops_instead_of_growing(nats_url: str, nats_prefix: str) -> None:
+    bus = Bus(nats_url, prefix=nats_prefix, max_queued=10)
+    await bus.start()
+    try:
+        for _ in range(25):  # without giving the sender a turn
+            bus.publish_defs(1)
+        assert bus.dropped == 15
+    finally:
+        await bus.stop()
+
+
+async def test_nats_restart_loses_the_stream_and_everything_comes_back(
+    nats_stack: EmbeddedStack, nats_url: str, nats_prefix: str
+) -> None:
+    taker = Taker(10_000)
+    tenants: list[int] = []
+
+    async def on_defs(tenant: int) -> None:
+        tenants.append(tenant)
+
+    async with open_bus(nats_url, nats_prefix) as bus, consuming(bus, taker):
+        await bus.on_defs(on_defs)
+        await stream_ready(bus)
+        first = uuid.uuid4()
+        Hints(bus).ready([first])
+        await until(lambda: taker.runs == [first])
+        await asyncio.to_thread(nats_stack.stop, "nats")
+        try:
+            await until(lambda: not bus.connected)
+            before = cpu_s()
+            Hints(bus).ready([uuid.uuid4()])
+            assert bus.dropped >= 1
+            await asyncio.sleep(1.0)
+            assert cpu_s() - before < 0.5, "a consumer without NATS must not spin"
+        finally:
+            await asyncio.to_thread(nats_stack.start, "nats")
+        await until(lambda: bus.connected)
+        await stream_ready(bus)
+        second = uuid.uuid4()
+        Hints(bus).ready([second])
+        Hints(bus).defs_changed(9)
+        await until(lambda: taker.runs == [first, second] and tenants == [9])
+
+
+async def test_a_stream_that_vanishes_is_made_again(bus: Bus) -> None:
+    taker = Taker(100)
+    session = await bus.session()
+    await session.client.jetstream().delete_stream(bus.subjects.stream)
+    async with consuming(bus, taker):
+        await stream_ready(bus)
+        run = uuid.uuid4()
+        Hints(bus).ready([run])
+        await until(lambda: taker.runs == [run])
+
+
+async def test_a_consumer_that_vanishes_while_pulled_is_made_again(bus: Bus) -> None:
+    taker = Taker(100)
+    session = await bus.session()
+    async with consuming(bus, taker):
+        first, second = uuid.uuid4(), uuid.uuid4()
+        Hints(bus).ready([first])
+        await until(lambda: taker.runs == [first])
+        await session.client.jetstream().delete_consumer(bus.subjects.stream, CONSUMER)
+        Hints(bus).ready([second])
+        await until(lambda: taker.runs == [first, second])
+
+
+async def test_a_consumer_that_stops_ends_at_once_and_its_share_goes_to_others(
+    bus: Bus, nats_url: str, nats_prefix: str
+) -> None:
+    leaver, stayer = Taker(100), Taker(100)
+    async with open_bus(nats_url, nats_prefix) as other:
+        async with consuming(bus, leaver) as task:
+            Hints(bus).ready([uuid.uuid4()])
+            await until(lambda: len(leaver.runs) == 1)
+            began = time.monotonic()
+            task.cancel()
+            await asyncio.wait({task})
+            assert time.monotonic() - began < 1
+        await (await bus.session()).client.flush()
+        async with consuming(other, stayer):
+            run = uuid.uuid4()
+            Hints(bus).ready([run])
+            await until(lambda: stayer.runs == [run])
+
+
+async def test_drain_sends_what_was_queued(bus: Bus, nats_url: str, nats_prefix: str) -> None:
+    taker = Taker(100)
+    run = uuid.uuid4()
+    async with consuming(bus, taker):
+        async with open_bus(nats_url, nats_prefix) as leaving:
+            Hints(leaving).ready([run])
+            await leaving.drain()
+        await until(lambda: taker.runs == [run])
+
+
+async def test_a_message_that_is_no_hint_is_passed_over(bus: Bus) -> None:
+    taker = Taker(100)
+    run = uuid.uuid4()
+    session: Session = await bus.session()
+    async with consuming(bus, taker):
+        await session.client.publish(bus.subjects.ready(0), b"\xff\xff\xff")
+        await session.client.publish(bus.subjects.ready(0), b"\x0a\x03abc")
+        Hints(bus).ready([run])
+        await until(lambda: taker.runs == [run])
+
+
+def test_payloads_come_back_as_they_went_and_garbage_is_refused() -> None:
+    runs = (uuid.uuid4(), uuid.uuid4())
+    assert decode_ready(encode_ready(runs, TRACE)) == ReadyHint(runs, TRACE)
+    with pytest.raises(BadPayload):
+        decode_ready(b"\x0a\x03abc")
+
+
+def cpu_s() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
