@@ -147,7 +147,8 @@ def test_a_timeout_of_user_code_around_a_body_leaves_the_step_undone(wf: Workflo
     @wf.workflow("w")
     async def workflow(ctx: Context, step: AsyncStep) -> None:
         try:
-            await asyncio.wait_for(step.run("slow", asyncio.sleep, 60), timeout=0.01)
+            async with asyncio.timeout(0.01):
+                await step.run("slow", asyncio.sleep, 60)
         except TimeoutError:
             await step.run("instead", lambda: None)
 
