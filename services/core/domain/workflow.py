@@ -138,7 +138,7 @@ def definitions_list(value: object, *, strict_unknown: bool) -> tuple[object, li
 def _definition(report: _Report, path: str, value: object) -> Definition:
     name = value.get("name") if isinstance(value, Mapping) else None
     report.suffix = f" (workflow {name})" if isinstance(name, str) and _NAME.fullmatch(name) else ""
-    fields = _object(report, path, value, _FIELDS, NOT_YET)
+    fields = _object(report, path, value, _FIELDS, NOT_YET) or {}
     name = _name(report, f"{path}.name", name)
     checked = Definition(
         name=name,
@@ -188,16 +188,18 @@ def _trigger(report: _Report, path: str, value: object) -> Trigger:
         return QueueTrigger("")
     kind = given[0] if given else "event"
     fields = _object(report, path, value, kinds[kind])
+    if fields is None:
+        return QueueTrigger("")
     if kind == "cron":
         return _cron(report, path, fields)
     if kind == "queue":
         return QueueTrigger(_event_name(report, f"{path}.queue", fields["queue"], _stream_fault))
-    name = _event_name(report, f"{path}.event", fields.get("event"), listener_name_fault) if fields else ""
+    name = _event_name(report, f"{path}.event", fields["event"], listener_name_fault)
     return EventTrigger(name, _expression(report, path, fields, "if", expression.ROOTS))
 
 
 def _cron(report: _Report, path: str, fields: Mapping[str, Any]) -> CronTrigger:
-    timezone, catch_up = fields.get("timezone"), fields.get("catch_up") or "latest"
+    timezone, catch_up = fields.get("timezone"), fields.get("catch_up")
     try:
         parse_cron(fields["cron"])
     except CronError as error:
@@ -207,9 +209,9 @@ def _cron(report: _Report, path: str, fields: Mapping[str, Any]) -> CronTrigger:
             load_zone(timezone)
         except CronError as error:
             report.fault(f"{path}.timezone", error.message)
-    if catch_up not in _CATCH_UP:
+    if catch_up is not None and catch_up not in _CATCH_UP:
         report.fault(f"{path}.catch_up", f"must be one of {', '.join(_CATCH_UP)}")
-    return CronTrigger(str(fields["cron"]).strip(" \t"), str(timezone or "UTC"), str(catch_up))
+    return CronTrigger(str(fields["cron"]).strip(" \t"), str(timezone or "UTC"), str(catch_up or "latest"))
 
 
 def _concurrency(report: _Report, path: str, value: object) -> tuple[ConcurrencyLimit, ...]:
@@ -223,10 +225,12 @@ def _concurrency(report: _Report, path: str, value: object) -> tuple[Concurrency
 
 def _limit(report: _Report, path: str, value: object) -> ConcurrencyLimit:
     if isinstance(value, int) and not isinstance(value, bool):
-        fields: Mapping[str, Any] = {"limit": value}
+        fields: Mapping[str, Any] | None = {"limit": value}
     else:
         fields = _object(report, path, value, ("limit", "key"))
-    if fields and fields.get("limit") is None:
+    if fields is None:
+        return ConcurrencyLimit(1)
+    if fields.get("limit") is None:
         report.fault(f"{path}.limit", "is required")
     limit = _integer(report, path, fields, "limit", 1, 10_000, 1)
     return ConcurrencyLimit(limit, _expression(report, path, fields, "key", ("event",)))
@@ -234,7 +238,7 @@ def _limit(report: _Report, path: str, value: object) -> ConcurrencyLimit:
 
 def _cancel_on(report: _Report, path: str, value: object) -> CancelOn:
     fields = _object(report, path, value, ("event", "match", "if", "timeout"))
-    if not fields:
+    if fields is None:
         return CancelOn("")
     match = fields.get("match")
     if match is not None:
@@ -253,7 +257,9 @@ def _cancel_on(report: _Report, path: str, value: object) -> CancelOn:
 def _checkpoint(report: _Report, path: str, value: object) -> Checkpoint:
     path = f"{path}.checkpoint"
     fields = _object(report, path, value, ("max_steps", "max_time"))
-    if fields and fields.get("max_steps") is None:
+    if fields is None:
+        return Checkpoint(1)
+    if fields.get("max_steps") is None:
         report.fault(f"{path}.max_steps", "is required")
     return Checkpoint(
         _integer(report, path, fields, "max_steps", 1, 1000, 1),
@@ -263,11 +269,11 @@ def _checkpoint(report: _Report, path: str, value: object) -> Checkpoint:
 
 def _object(
     report: _Report, path: str, value: object, known: Sequence[str], not_yet: frozenset[str] = frozenset()
-) -> Mapping[str, Any]:
-    """The members of an object, its unknown ones reported; empty for anything else."""
+) -> Mapping[str, Any] | None:
+    """The members of an object, its unknown ones reported; None, with a fault, for anything else."""
     if not isinstance(value, Mapping):
         report.fault(path, f"must be an object, not {json_type(value)}")
-        return {}
+        return None
     for key in value:
         if key in not_yet:
             report.fault(child_path(path, key), "is not supported yet")
