@@ -88,9 +88,7 @@ def _rows_of(path: Path) -> Callable[[Any], Iterator[Check]] | None:
 def _read(path: Path) -> Any:
     text = path.read_text()
     return (
-        [json.loads(line) for line in text.split("\n") if line.strip()]
-        if path.suffix == ".jsonl"
-        else json.loads(text)
+        [json.loads(line) for line in text.split("\n") if line.strip()] if path.suffix == ".jsonl" else json.loads(text)
     )
 
 

@@ -89,7 +89,7 @@ def _parse(header: str) -> tuple[str, list[str]] | None:
     signatures: list[str] = []
     has_v1 = False
     for index, part in enumerate(header.split(",")):
-        name, equals, value = (part.lstrip(" \t") if index else part).partition("=")
+        name, equals, value = (part.lstrip(" ") if index else part).partition("=")
         if not equals:
             return None
         if name == "t":
