@@ -72,6 +72,14 @@ def _two_ids(match: re.Match[str]) -> bytes:
     return json.dumps([{"name": "a", "id": match[1]}, {"name": "a", "id": match[2]}]).encode()
 
 
+def _long_name(match: re.Match[str]) -> bytes:
+    return _event(name="n" * _integer(match[1]))
+
+
+def _written(match: re.Match[str]) -> bytes:
+    return match[0].encode()
+
+
 def _event(**fields: Any) -> bytes:
     return json.dumps({"name": "a", **fields}).encode()
 
@@ -85,9 +93,14 @@ _RULES: tuple[tuple[str, Callable[[re.Match[str]], bytes]], ...] = (
     (r'^data \{"([^"]*)": (.+?)\}(?::|$)', _written_out),
     (r"escaped form is over .* UTF-8 form is under", _escaped),
     (rf"^{_NUMBER}events, the ([0-9]+)(?:st|nd|rd|th) has an invalid name", _one_bad),
-    (rf"^(?:a )?list of {_NUMBER}events$", _listed),
-    (rf"^data nested {_NUMBER}deep$", _nested),
+    (rf"^(?:(?:a )?(?:list|batch|array) of )?{_NUMBER}events$", _listed),
+    (rf"^data nested {_NUMBER}(?:levels |objects )?deep$", _nested),
     (r"\bBOM\b", _marked),
     (rf"^id of {_NUMBER}(?:characters|bytes)$", _long_id),
+    (rf"^name of {_NUMBER}(?:characters|bytes)$", _long_name),
+    (r"(?i)^(?:an )?empty body$", lambda _: b""),
+    (r"(?i)\b(?:invalid|not) UTF-8\b", lambda _: b'{"name":"a","data":{"x":"\xff"}}'),
+    (r"(?i)\bUTF-16\b", lambda _: _event().decode().encode("utf-16")),
+    (r"^(?:null|true|false|-?[0-9.]+)$", _written),
     (r'^ids "([^"]*)" then "([^"]*)"$', _two_ids),
 )

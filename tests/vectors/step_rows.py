@@ -142,8 +142,10 @@ def _check_clause(clause: str, seen: _Seen, row: Any) -> None:
         expect(seen.returned.get(match[1]), row["steps"][match[1]]["output"])
     elif match := re.fullmatch(r"(\S+) returns (.+)", clause):
         expect(seen.returned.get(match[1]), _json(match[2], clause))
-    elif match := re.match(r"(\S+) raises\b", clause):
+    elif match := re.match(r"(\S+) (?:raises|throws)\b", clause):
         assert match[1] in seen.raised, f"{match[1]} did not raise"
+    elif re.search(r"\bStepError\b.*\b(?:raised|thrown)\b|\b(?:raises|throws)\b.*\bStepError\b", clause):
+        assert first in seen.raised, f"{first} did not raise"
     elif match := re.fullmatch(r"(\S+) is left alone", clause):
         assert match[1] not in (*seen.executed, *seen.returned)
     elif clause == "nothing is raised":
