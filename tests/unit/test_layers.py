@@ -56,7 +56,8 @@ def room_of(module: str) -> str | None:
 
 def may_use_protos(module: str) -> bool:
     rooms = ("services.core.rpc", "services.core.bus", "services.gateway")
-    return module.startswith(rooms) or module.endswith("_service")
+    # An `app` is the place where servicers are registered.
+    return module.startswith(rooms) or module.endswith(("_service", ".app"))
 
 
 def faults(module: str, imported: str) -> Iterator[str]:
@@ -64,7 +65,7 @@ def faults(module: str, imported: str) -> Iterator[str]:
     if room and target and target != room and target not in ALLOWED[room]:
         yield f"{module} imports {imported}: {room} may not import {target}"
     if (imported == "runr" or imported.startswith("runr.")) and not may_use_protos(module):
-        yield f"{module} imports {imported}: generated code belongs to rpc, bus, *_service and gateway"
+        yield f"{module} imports {imported}: generated code belongs to rpc, bus, *_service, app and gateway"
     top = imported.partition(".")[0]
     if room == DOMAIN and (top in IMPURE or top not in {*sys.stdlib_module_names, "msgspec", "services"}):
         yield f"{module} imports {imported}: the domain is pure"
