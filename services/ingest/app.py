@@ -15,6 +15,7 @@ from services.core.engine.cancel_run import RunCanceller
 from services.core.engine.definitions import DefinitionsCache
 from services.core.engine.hints import Hints
 from services.core.engine.start_run import RunStarter
+from services.core.rpc.credentials import server_credentials
 from services.core.rpc.server import Registration, RpcServer
 from services.core.runtime.ids import UlidFactory
 from services.core.runtime.lifecycle import Component
@@ -24,6 +25,7 @@ from services.core.runtime.settings import (
     ListenSettings,
     NatsSettings,
     PeerSettings,
+    RpcSecuritySettings,
     WorkflowLimits,
 )
 from services.core.store.component import DatabaseComponent
@@ -47,6 +49,7 @@ class Settings:
     limits: WorkflowLimits
     listen: ListenSettings
     peers: PeerSettings
+    security: RpcSecuritySettings
 
 
 class _Reads(DatabaseComponent):
@@ -90,6 +93,9 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
         services,
         authenticator=StoreAuthenticator(reads, runtime.clock),
         telemetry=runtime.telemetry,
+        credentials=server_credentials(settings.security),
+        plaintext=settings.security.plaintext,
+        name="grpc-ingest",
     )
     # The last is drained first: callers who wait for a run are let go before the server waits for them.
     return [
