@@ -14,10 +14,10 @@ from services.core.engine.bootstrap import ensure_bootstrap
 from services.core.engine.tokens import ALL_ABILITIES, create_token, delete_token
 from services.core.runtime.clock import SystemClock
 from services.core.runtime.ids import UlidFactory, ulid_uuid
-from services.core.runtime.sealing import Sealer
+from services.core.runtime.sealing import SealBroken, Sealer
 from services.core.store.access import create_tenant, list_tokens
 from services.core.store.database import Database
-from tests.support.tenancy import BOOTSTRAP_TOKEN, database, sealer, tenant
+from tests.support.tenancy import BOOTSTRAP_TOKEN, ENCRYPTION_KEY, database, sealer, tenant
 
 __all__ = ["database", "sealer", "tenant"]
 
@@ -83,6 +83,12 @@ async def test_many_processes_bootstrap_at_once(database: Database, sealer: Seal
         assert await connection.fetchval("select count(*) from rt.token") == 1
         assert await connection.fetchval("select count(*) from rt.projects") == 1
         assert await connection.fetchval("select signing_key is not null from rt.projects")
+
+
+async def test_a_foreign_encryption_key_is_refused_at_the_start(database: Database, tenant: int) -> None:
+    with pytest.raises(SealBroken, match="RUNR_ENCRYPTION_KEY"):
+        await ensure_bootstrap(database, Sealer(bytes(32)), BOOTSTRAP_TOKEN)
+    await ensure_bootstrap(database, Sealer(bytes(32), retired=[ENCRYPTION_KEY]), BOOTSTRAP_TOKEN)
 
 
 async def test_another_bootstrap_token_replaces_the_one_before(

@@ -120,7 +120,10 @@ class DefinitionsCache:
         self._tenants: dict[int, _Cached] = {}
 
     async def get(self, connection: asyncpg.Connection, tenant: int) -> TenantDefinitions:
-        """The tenant's definitions as `connection` sees them; empty for a tenant that does not exist."""
+        """The tenant's definitions as `connection` sees them; empty for a tenant that does not exist.
+
+        Not within a transaction that changes definitions: what it undoes would be remembered under its version.
+        """
         return await self._at(connection, tenant, await definitions_version(connection, tenant))
 
     async def get_many(self, connection: asyncpg.Connection, tenants: Sequence[int]) -> Mapping[int, TenantDefinitions]:

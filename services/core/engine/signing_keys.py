@@ -6,8 +6,10 @@ import hashlib
 import secrets
 from dataclasses import dataclass
 
-from services.core.runtime.sealing import Sealer
-from services.core.store.projects import ProjectRow
+import asyncpg
+
+from services.core.runtime.sealing import KEY_MARK_BYTES, SealBroken, Sealer
+from services.core.store.projects import ProjectRow, key_marks
 
 _KEY_BYTES = 32
 _PRINT_CHARACTERS = 16
@@ -46,6 +48,17 @@ def open_keys(sealer: Sealer, project: ProjectRow, grace_ms: int) -> OpenKeys | 
     if project.previous_key is None or until_ms is None or until_ms <= project.now_ms:
         return OpenKeys(current, None, None)
     return OpenKeys(current, sealer.open(project.previous_key, where), until_ms)
+
+
+async def require_encryption_key(connection: asyncpg.Connection, sealer: Sealer) -> None:
+    """Refuse to work with another encryption key than the one that the stored keys were sealed with.
+
+    A process that cannot sign would burn the attempts of every run it takes. Raises SealBroken.
+    """
+    if not all(map(sealer.knows, await key_marks(connection, KEY_MARK_BYTES))):
+        raise SealBroken(
+            "the signing keys in this database were sealed with another key: set RUNR_ENCRYPTION_KEY to that one"
+        )
 
 
 def fingerprint(key: str) -> str:

@@ -18,6 +18,8 @@ _VERSION = 1
 _ID_BYTES = 4
 _NONCE_BYTES = 12
 _HEAD_BYTES = 1 + _ID_BYTES + _NONCE_BYTES
+KEY_MARK_BYTES = 1 + _ID_BYTES
+"""How many bytes of a sealed secret say which key sealed it."""
 
 
 class SealBroken(Exception):
@@ -50,6 +52,10 @@ class Sealer:
         except InvalidTag:
             raise SealBroken(f"the secret at {place} is damaged, or was sealed for another place") from None
 
+    def knows(self, sealed: bytes) -> bool:
+        """Whether one of the keys has sealed this, by its head alone: the first bytes of a secret are enough."""
+        return sealed[:1] == bytes((_VERSION,)) and sealed[1 : 1 + _ID_BYTES] in self._ciphers
+
     def is_current(self, sealed: bytes) -> bool:
         """Whether a secret is sealed with the current key, not with a retired one."""
         return sealed[1 : 1 + _ID_BYTES] == self._key_id
@@ -61,4 +67,4 @@ def _key_id(key: bytes) -> bytes:
 
 
 def _authenticated(head: bytes, place: str) -> bytes:
-    return head[: 1 + _ID_BYTES] + place.encode()
+    return head[:KEY_MARK_BYTES] + place.encode()

@@ -120,6 +120,11 @@ async def set_synced(connection: asyncpg.Connection, tenant: int, project: int, 
     await connection.execute(tenant_query("projects", "set_synced", tenant), project, status)
 
 
+async def key_marks(connection: asyncpg.Connection, size: int) -> list[bytes]:
+    """The first bytes of all sealed signing keys, of all tenants, each once."""
+    return [row[0] for row in await connection.fetch(queries("projects")["key_marks"], size)]
+
+
 async def workflow_ids(connection: asyncpg.Connection, tenant: int, project: int) -> list[int]:
     """Ids of all workflows of a project."""
     rows = await connection.fetch(tenant_query("projects", "workflow_ids", tenant), project)

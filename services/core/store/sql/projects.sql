@@ -85,3 +85,7 @@ select exists (
     select from pg_stat_activity
     where datname = current_database() and usename = current_user and pid <> pg_backend_pid() and xact_start < $1
 );
+
+-- name: key_marks
+-- Over all tenants, so through the parent: asked once, when a process starts.
+select distinct substr(signing_key, 1, $1) from rt.projects where signing_key is not null;
