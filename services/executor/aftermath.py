@@ -9,6 +9,7 @@ from uuid import UUID
 from services.core.domain.errors import Unavailable
 from services.core.domain.run import Status
 from services.core.domain.transition import Decision
+from services.core.engine.gates import Gates
 from services.core.engine.hints import TIMER_HORIZON_MS, Hints
 from services.core.engine.send_events import SendEventMarks
 from services.core.runtime.clock import Clock
@@ -25,6 +26,8 @@ class Aftermath:
 
     def __init__(self, database: Database, hints: Hints, send_marks: SendEventMarks, clock: Clock) -> None:
         self._database = database
+        self._gates = Gates(database, hints)
+        self._touched: set[int | None] = set()
         self._clock = clock
         self._hints = hints
         self._send_marks = send_marks
@@ -37,7 +40,10 @@ class Aftermath:
     def of(self, lease: Lease, decision: Decision, item: CommitItem, done: Committed) -> None:
         """Note what this commit leaves to do."""
         self._ready += [row.id for row in item.start_rows if row.ga is None]
-        if done.st == "q" and decision.status is not Status.RUNNING and item.end_row is None:
+        self._touched.update(row.ga for row in item.start_rows if row.ga is not None)
+        if lease.gates and (item.end_row is not None or done.st != "r"):
+            self._touched.update(lease.gates)  # the run has left its slot
+        if not lease.gates and done.st == "q" and decision.status is not Status.RUNNING and item.end_row is None:
             self._ready.append(lease.run)  # let go over a delivery: ready again at once
         now = self._clock.unix_ms()
         for row in item.wait_rows:
@@ -46,7 +52,7 @@ class Aftermath:
                 self._timers.append((row.run, due_ms))
         self._has_send_marks |= bool(item.mark_rows)
         self._has_run_marks |= item.end_row is not None and lease.parent is not None
-        if self._ready or self._timers or self._has_send_marks or self._has_run_marks:
+        if self._ready or self._timers or self._touched or self._has_send_marks or self._has_run_marks:
             self._wake.set()
 
     async def run(self) -> None:
@@ -63,6 +69,8 @@ class Aftermath:
         ready, self._ready = self._ready, []
         timers, self._timers = self._timers, []
         self._hints.ready(ready)
+        touched, self._touched = self._touched, set()
+        await self._gates.grant(touched)
         for run, due_ms in timers:
             self._hints.timers(run, due_ms)
         if self._has_send_marks:
@@ -76,6 +84,7 @@ class Aftermath:
     async def _apply_marks(self) -> None:
         async with self._database.connection() as connection:
             rows = await connection.fetch(queries("executor")["apply_marks"], 0, 500)
+        await self._gates.grant(gate for row in rows for gate in (row["ga"], row["gb"]))
         ready = [row["run"] for row in rows if row["owner"] is None and not row["cancelled"]]
         self._hints.ready(ready)
         for row in rows:

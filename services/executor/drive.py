@@ -73,8 +73,8 @@ class Driver:
             lease.advance(decision, item, done)
             await self._probe("before effects")
             self._aftermath.of(lease, decision, item, done)
-            if decision.status is not Status.RUNNING:
-                return True
+            if decision.status is not Status.RUNNING or done.st != "r":
+                return True  # it rests, has ended, or gave its slot to a run that waited longer
         return False
 
     async def _commit(self, lease: Lease, cause: Answered | FunctionFailed) -> tuple[Decision, CommitItem, Committed]:

@@ -42,7 +42,7 @@ class Lease:
     attempts: int = 0
     function_failures: int = 0
     repeats: int = 0
-    gated: bool = False
+    gates: tuple[int, ...] = ()
     memo: StepsFragment = field(default_factory=StepsFragment)
     failing: dict[str, int] = field(default_factory=dict)
     _trigger: dict[str, Any] | None = None
@@ -87,7 +87,7 @@ class Lease:
             repeats=self.repeats,
             steps=self.steps,
             state_bytes=self.size,
-            gated=self.gated,
+            gated=bool(self.gates),
             step_failures=self.failing,
             limits=limits,
         )

@@ -70,7 +70,7 @@ async def _load_tenant(
                 attempts=row["att"],
                 function_failures=row["fn_att"],
                 repeats=row["nd"],
-                gated=row["ga"] is not None,
+                gates=tuple(gate for gate in (row["ga"], row["gb"]) if gate is not None),
                 memo=memo,
                 failing={sid: n for sid, n in failing.get(run, {}).items() if sid not in memo.ids},
             )

@@ -39,6 +39,7 @@ def commit_item(lease: Lease, decision: Decision, ids: UlidFactory) -> CommitIte
         fn_att=decision.function_failures,
         nd=decision.repeats,
         uses=_uses(decision),
+        gate=lease.gates[0] if lease.gates else None,
         step_rows=tuple(rows.steps),
         attempt_rows=tuple(rows.attempts),
         wait_rows=tuple(rows.waits),

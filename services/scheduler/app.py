@@ -17,6 +17,7 @@ from services.core.engine.authenticate import StoreAuthenticator
 from services.core.engine.bootstrap import ensure_bootstrap
 from services.core.engine.declare import Declarer
 from services.core.engine.definitions import DefinitionsCache
+from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints
 from services.core.engine.send_events import SendEventMarks
 from services.core.rpc.credentials import server_credentials
@@ -41,6 +42,7 @@ from services.core.store.database import Database
 from services.core.store.database_clock import DatabaseClock
 from services.scheduler.access_service import AccessService
 from services.scheduler.delete_project import ProjectDeleter
+from services.scheduler.duties.gates import SweepGates
 from services.scheduler.duties.marks import Marks
 from services.scheduler.duties.owners import ForgetOwners
 from services.scheduler.duties.rehint import Rehint
@@ -136,6 +138,7 @@ def _duties(
         Timeout(database, hints, marks.nudge),
         Rescue(database, hints, runtime.clock, settings.lease, marks.nudge),
         SendEvents(SendEventMarks(database, acceptor).sweep),
+        SweepGates(Gates(database, hints)),
         Rehint(database, hints, bus.pending),
         FoldUsage(database),
         ForgetOwners(database),

@@ -16,8 +16,9 @@ from services.core.domain.matching import name_hash
 from services.core.engine.accept_plan import EventPlan, FoundWait, Incoming, cut, fill, lookups, new_plan
 from services.core.engine.dedupe import Accepted, accepted_before, firsts
 from services.core.engine.definitions import DefinitionsCache, TenantDefinitions
+from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints
-from services.core.engine.retrying import retrying
+from services.core.engine.retrying import after_commit, retrying
 from services.core.engine.starts import cancel_waits, insert_starts, start_row
 from services.core.runtime.ids import UlidFactory
 from services.core.store.commit_item import StartRow, WaitRow
@@ -30,6 +31,7 @@ class _Aftermath:
     """What others must hear of after the commit."""
 
     ready: list[UUID] = field(default_factory=list)
+    gates: set[int | None] = field(default_factory=set)
     cancelled: dict[int, list[UUID]] = field(default_factory=dict)
 
 
@@ -38,6 +40,7 @@ class EventAcceptor:
 
     def __init__(self, database: Database, definitions: DefinitionsCache, hints: Hints, ids: UlidFactory) -> None:
         self._database = database
+        self._gates = Gates(database, hints)
         self._definitions = definitions
         self._hints = hints
         self._ids = ids
@@ -62,6 +65,7 @@ class EventAcceptor:
         """`accept` under ids fixed before: calling it again with the same ids and accept_id changes nothing more."""
         answers, aftermath = await retrying(lambda _: self._once(tenant, events, ids, accept_id, trace))
         self._hints.ready(aftermath.ready, traceparent=trace)
+        await after_commit(self._gates.grant(aftermath.gates))
         for owner, runs in aftermath.cancelled.items():
             self._hints.cancelled(owner, runs)
         return answers
@@ -123,13 +127,14 @@ class EventAcceptor:
                     )
                 )
                 waits += cancel_waits(entry, run, plan.value)
-        found = iter(await insert_starts(connection, starts, waits))
+        found = iter(zip(starts, await insert_starts(connection, starts, waits), strict=True))
         for plan in plans:
             for _ in plan.starts:
-                run, is_new = next(found)
+                row, (run, is_new) = next(found)
                 plan.runs.append(run)
                 if is_new:
-                    aftermath.ready.append(run)
+                    aftermath.gates.add(row.ga)
+                    aftermath.ready += [run] if row.ga is None else []
 
 
 async def _find_waits(
@@ -158,6 +163,7 @@ async def _hit_runs(
                 queries("engine")["finish"], plan.cancels, ["cancelled"] * count, [None] * count, [None] * count
             )
             plan.cancelled = len(ended)
+            aftermath.gates.update(gate for row in ended for gate in (row["ga"], row["gb"]))
             for row in ended:
                 if row["owner"] is not None:
                     aftermath.cancelled.setdefault(row["owner"], []).append(row["run"])
@@ -174,6 +180,7 @@ async def _hit_runs(
             )
             plan.resumed = sum(len(row["waits"]) for row in delivered)
             aftermath.ready += [row["run"] for row in delivered if row["owner"] is None and row["ga"] is None]
+            aftermath.gates.update(row["ga"] for row in delivered if row["owner"] is None)
 
 
 async def _store(connection: asyncpg.Connection, tenant: int, plans: Sequence[EventPlan], trace: str | None) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import asyncpg
+
 from services.core.domain.errors import Conflict, NotFound
+from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints
-from services.core.engine.retrying import retrying
+from services.core.engine.retrying import after_commit, retrying
 from services.core.store.database import Database
 from services.core.store.queries import queries, tenant_query
 
@@ -16,16 +19,19 @@ class RunCanceller:
 
     def __init__(self, database: Database, hints: Hints) -> None:
         self._database = database
+        self._gates = Gates(database, hints)
         self._hints = hints
 
     async def cancel(self, tenant: int, run: UUID, *, keep_children: bool = False) -> None:
         """Cancel it, and its active children unless `keep_children`. Raises NotFound, Conflict (it has ended),
         Unavailable.
         """
-        owner = await retrying(lambda attempt: self._once(tenant, run, keep_children, again=attempt > 0))
-        self._hints.cancelled(owner, [run])
+        ended = await retrying(lambda attempt: self._once(tenant, run, keep_children, again=attempt > 0))
+        if ended is not None:
+            self._hints.cancelled(ended["owner"], [run])
+            await after_commit(self._gates.grant([ended["ga"], ended["gb"]]))
 
-    async def _once(self, tenant: int, run: UUID, keep_children: bool, *, again: bool) -> int | None:
+    async def _once(self, tenant: int, run: UUID, keep_children: bool, *, again: bool) -> asyncpg.Record | None:
         async with self._database.transaction() as connection:
             locked = await connection.fetchrow(queries("engine")["lock_runs"], tenant, [run])
             if locked is None:
@@ -35,8 +41,7 @@ class RunCanceller:
                 if status is not None:
                     raise Conflict(f"the run has ended already: {status}", reason="RUN_ENDED")
                 raise NotFound("there is no such run")
-            await connection.execute(queries("engine")["finish"], [run], ["cancelled"], [None], [None])
+            ended = await connection.fetchrow(queries("engine")["finish"], [run], ["cancelled"], [None], [None])
             if keep_children:
                 await connection.execute(queries("engine")["keep_children"], run)
-            owner: int | None = locked["owner"]
-            return owner
+            return ended

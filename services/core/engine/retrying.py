@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from services.core.domain.errors import Unavailable
+
+log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
@@ -23,3 +26,11 @@ async def retrying(call: Callable[[int], Awaitable[Result]]) -> Result:
         except Unavailable:
             await asyncio.sleep(pause)
     return await call(len(_PAUSES))
+
+
+async def after_commit(work: Awaitable[object]) -> None:
+    """Do what follows a commit for speed only: what it fails to do now is found by the scheduler's sweeps."""
+    try:
+        await work
+    except Unavailable:
+        log.warning("left to the scheduler: the database is away")

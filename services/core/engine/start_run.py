@@ -10,8 +10,9 @@ import asyncpg
 from services.core.domain.errors import Conflict, NotFound
 from services.core.domain.matching import event_value
 from services.core.engine.definitions import DefinitionsCache, WorkflowEntry
+from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints
-from services.core.engine.retrying import retrying
+from services.core.engine.retrying import after_commit, retrying
 from services.core.engine.starts import cancel_waits, insert_starts, start_row
 from services.core.runtime.ids import UlidFactory, ulid_text
 from services.core.store.database import Database
@@ -49,6 +50,7 @@ class RunStarter:
 
     def __init__(self, database: Database, definitions: DefinitionsCache, hints: Hints, ids: UlidFactory) -> None:
         self._database = database
+        self._gates = Gates(database, hints)
         self._definitions = definitions
         self._hints = hints
         self._ids = ids
@@ -56,16 +58,20 @@ class RunStarter:
     async def start(self, request: StartRequest) -> Started:
         """Start it. Raises NotFound, Conflict (paused or archived), Unavailable (nothing was started, or ask again)."""
         run, event = self._ids.new(), self._ids.new()
-        started = await retrying(lambda attempt: self._once(request, run, event, again=attempt > 0))
+        started, gate = await retrying(lambda attempt: self._once(request, run, event, again=attempt > 0))
         if started.is_new and request.delay_ms is None and request.at_ms is None:
-            self._hints.ready([started.run], traceparent=request.trace)
+            if gate is None:
+                self._hints.ready([started.run], traceparent=request.trace)
+            else:
+                await after_commit(self._gates.grant([gate]))
         return started
 
-    async def _once(self, request: StartRequest, run: UUID, event: UUID, *, again: bool) -> Started:
+    async def _once(self, request: StartRequest, run: UUID, event: UUID, *, again: bool) -> tuple[Started, int | None]:
+        """What was started, and the gate before which it stands."""
         async with self._database.transaction() as connection:
             stored = tenant_query("engine", "stored_runs", request.tenant)
             if again and await connection.fetchval(stored, [run]) is not None:
-                return Started(run, True)  # the answer of the first attempt was lost after its commit
+                return Started(run, True), None  # the answer of the first attempt was lost after its commit
             entry = await self._entry(connection, request)
             ts = await connection.fetchval(queries("engine")["now_ms"])
             trigger = event_value(id=ulid_text(event), name=API_START, data=request.data, ts=ts)
@@ -86,7 +92,7 @@ class RunStarter:
                 at_ms=request.at_ms,
             )
             ((found, is_new),) = await insert_starts(connection, [row], cancel_waits(entry, run, trigger))
-            return Started(found, is_new)
+            return Started(found, is_new), row.ga
 
     async def _entry(self, connection: asyncpg.Connection, request: StartRequest) -> WorkflowEntry:
         definitions = await self._definitions.get(connection, request.tenant)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -13,9 +14,12 @@ from services.core.domain.expression import evaluate, match_and_if, parse
 from services.core.domain.json_value import key_text
 from services.core.domain.matching import wait_key
 from services.core.engine.definitions import WorkflowEntry
+from services.core.engine.gates import gates_of
 from services.core.store.batch import columns
 from services.core.store.commit_item import StartRow, WaitRow
 from services.core.store.queries import queries
+
+_KEY_BYTES = 512
 
 
 def start_row(
@@ -42,11 +46,12 @@ def start_row(
     key space as the definition's expression (engine section 7), so both lead to the same run.
     """
     definition = entry.definition
+    gates = gates_of(entry, trigger)
     key = None
     if idempotency_key is not None:
         key = key_text(idempotency_key)
     elif definition.idempotency is not None:
-        key = key_text(evaluate(parse(definition.idempotency), event=trigger))
+        key = _bounded(key_text(evaluate(parse(definition.idempotency), event=trigger)))
     return StartRow(
         id=run,
         tenant=entry.tenant,
@@ -69,9 +74,16 @@ def start_row(
         delay_ms=delay_ms,
         at_ms=at_ms,
         prio=0,
-        ga=None,
-        gb=None,
+        ga=gates[0] if gates else None,
+        gb=gates[1] if len(gates) > 1 else None,
     )
+
+
+def _bounded(key: str | None) -> str | None:
+    """A key that an index can hold: a longer value (a whole object, say) is known by its digest."""
+    if key is None or len(key.encode()) <= _KEY_BYTES:
+        return key
+    return f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"
 
 
 def cancel_waits(entry: WorkflowEntry, run: UUID, trigger: dict[str, Any]) -> list[WaitRow]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints
 from services.core.store.database import Database
 from services.core.store.queries import queries
@@ -28,6 +29,7 @@ class Marks:
 
     def __init__(self, database: Database, hints: Hints) -> None:
         self._database = database
+        self._gates = Gates(database, hints)
         self._hints = hints
         self._nudged = asyncio.Event()
 
@@ -54,6 +56,7 @@ class Marks:
                 rows = await connection.fetch(queries("scheduler")["apply_marks"], min_age_ms, BATCH)
                 before = left
                 left = await connection.fetchval(queries("scheduler")["count_marks"], min_age_ms, _COUNTED)
+            await self._gates.grant(gate for row in rows for gate in (row["ga"], row["gb"]))
             ended = [row for row in rows if row["cancelled"]]
             notify_owners(self._hints, ((row["owner"], row["run"]) for row in ended))
             self._hints.ready([row["run"] for row in rows if not row["cancelled"] and row["owner"] is None])

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from uuid import UUID
 
+from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints
 from services.core.store.database import Database
 from services.core.store.queries import queries
@@ -22,6 +23,7 @@ class Timeout(PeriodicDuty):
 
     def __init__(self, database: Database, hints: Hints, ended: Callable[[], None]) -> None:
         self._database = database
+        self._gates = Gates(database, hints)
         self._hints = hints
         self._ended = ended
 
@@ -32,6 +34,7 @@ class Timeout(PeriodicDuty):
             async with self._database.connection() as connection:
                 rows = await connection.fetch(queries("scheduler")["expire"], BATCH)
             total += len(rows)
+            await self._gates.grant(gate for row in rows for gate in (row["ga"], row["gb"]))
             notify_owners(self._hints, ((row["owner"], row["run"]) for row in rows))
             if rows:
                 self._ended()

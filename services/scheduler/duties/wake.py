@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from services.core.bus.subjects import partition_of
+from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints
 from services.core.runtime.clock import Clock
 from services.core.store.database import Database
@@ -37,6 +38,7 @@ class Wake:
         self, database: Database, partitions: Partitions, hints: Hints, clock: Clock, database_clock: DatabaseClock
     ) -> None:
         self._database = database
+        self._gates = Gates(database, hints)
         self._partitions = partitions
         self._hints = hints
         self._clock = clock
@@ -93,6 +95,7 @@ class Wake:
             fired: int = row["fired"]
             total += fired
             self._hints.ready(ready(row["runs"], row["owners"]))
+            await self._gates.grant(row["gates"])
             if not row["more"]:
                 self._retry_s = _RETRY_S[0]
                 return total

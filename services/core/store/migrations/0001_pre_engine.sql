@@ -99,6 +99,7 @@ create table rt.live (
 create index live_queue on rt.live (tenant, qk) where st = 'q';
 create index live_owner on rt.live (owner) where owner is not null;
 create index live_blocked on rt.live (ga, qk) where st = 'b';
+create index live_blocked_b on rt.live (gb, qk) where st = 'b' and gb is not null;
 create index live_slot_a on rt.live (ga) where slot;
 create index live_slot_b on rt.live (gb) where slot and gb is not null;
 create index live_deadline on rt.live (deadline);

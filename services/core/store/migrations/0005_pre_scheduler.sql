@@ -118,7 +118,7 @@ end $$;
 
 -- Apply marks about children: an ended child resumes its waiting parent, an ended parent cancels its active children.
 create function rt.apply_marks_v1(p_min_age_ms bigint, p_limit int)
-returns table (run uuid, tenant int, owner bigint, cancelled bool) language plpgsql as $$
+returns table (run uuid, tenant int, owner bigint, ga bigint, gb bigint, cancelled bool) language plpgsql as $$
 #variable_conflict use_column
 declare
     v_mark bigint[]; v_wait uuid[]; v_status text[]; v_output text[]; v_error text[]; v_child uuid[];
@@ -147,7 +147,7 @@ begin
     ) d;
     if cardinality(v_wait) > 0 then
         return query
-            select x.run, x.tenant, x.owner, false
+            select x.run, x.tenant, x.owner, x.ga, null::bigint, false
             from rt.deliver_v1(v_wait, v_status, v_output, v_error, array_fill(null::uuid, array[cardinality(v_wait)])) x;
     end if;
     select coalesce(array_agg(l.id), '{}') into v_child from (
@@ -157,7 +157,7 @@ begin
     ) l;
     if cardinality(v_child) > 0 then
         return query
-            select f.run, f.tenant, f.owner, true
+            select f.run, f.tenant, f.owner, f.ga, f.gb, true
             from rt.finish_v1(v_child, array_fill('cancelled'::text, array[cardinality(v_child)]),
                               array_fill(null::text, array[cardinality(v_child)]), array_fill(null::text, array[cardinality(v_child)]), true) f;
     end if;

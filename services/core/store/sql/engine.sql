@@ -67,3 +67,9 @@ delete from rt.mark where id = any ($1);
 
 -- name: keep_children
 delete from rt.mark where target = $1 and kind = 'cancel_children';
+
+-- name: grant
+select * from rt.grant_v1($1);
+
+-- name: blocked_gates
+select * from rt.blocked_gates_v1($1, $2);
