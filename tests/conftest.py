@@ -1,6 +1,7 @@
 """Fixtures that every kind of test may use. A server starts only when a test asks for it."""
 
 from tests.support.hand import hand
+from tests.support.live_rows import recorder, rows
 from tests.support.nats import _prefixes, nats_prefix, nats_stack, nats_url
 from tests.support.postgres import (
     _names,
@@ -25,6 +26,8 @@ __all__ = [
     "postgres_server_url",
     "postgres_stack",
     "postgres_url",
+    "recorder",
+    "rows",
     "sealer",
     "tenant",
 ]
