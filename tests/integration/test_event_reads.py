@@ -48,7 +48,7 @@ async def test_an_event_has_its_data_byte_for_byte_and_what_it_did(reader: Event
     assert (event.effects.runs, event.effects.resumed, event.effects.cancelled) == (accepted.runs, 1, 1)
     assert len(event.effects.runs) == 1
     assert event.effects.skipped == ()
-    assert doomed not in event.effects.runs
+    assert (event.effects.resumed_runs, event.effects.cancelled_runs) == ((waiting,), (doomed,))
 
 
 async def test_an_archived_workflow_is_told_as_skipped(reader: EventReader, hand: Hand) -> None:
@@ -57,7 +57,7 @@ async def test_an_archived_workflow_is_told_as_skipped(reader: EventReader, hand
     accepted = await hand.send("order")
     event = await reader.one(hand.tenant, accepted.id)
     assert event.effects.runs == ()
-    assert event.effects.skipped == (SkippedStart(workflow="work", reason="archived"),)
+    assert event.effects.skipped == (SkippedStart(workflow="work", project="default", reason="archived"),)
 
 
 async def test_an_event_of_a_workflow_names_its_project_and_run(

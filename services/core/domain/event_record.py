@@ -8,19 +8,25 @@ from uuid import UUID
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkippedStart:
-    """A workflow that an event would have started; `reason` is a word like "paused"."""
+    """A workflow that an event would have started; `project` is a slug, `reason` a word like "paused"."""
 
     workflow: str
+    project: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventEffects:
-    """What an event did: runs it started, how many waits it resumed and runs it cancelled, and what it passed over."""
+    """What an event did: runs it started, how many waits it resumed and runs it cancelled, and what it passed over.
+
+    Of the runs that it resumed or cancelled the first thousand are named.
+    """
 
     runs: tuple[UUID, ...]
     resumed: int
     cancelled: int
+    resumed_runs: tuple[UUID, ...] = ()
+    cancelled_runs: tuple[UUID, ...] = ()
     skipped: tuple[SkippedStart, ...] = ()
 
 

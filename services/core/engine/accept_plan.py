@@ -16,6 +16,9 @@ from services.core.domain.matching import event_value, holds, lookup_keys, name_
 from services.core.engine.definitions import TenantDefinitions, WorkflowEntry
 from services.core.runtime.ids import ulid_text
 
+# Of the runs that an event resumed or cancelled, this many are kept by name; the counts are of all.
+_SHOWN = 1_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incoming:
@@ -57,10 +60,12 @@ class EventPlan:
     cancels: list[UUID] = field(default_factory=list)
     resumes: list[FoundWait] = field(default_factory=list)
     starts: list[WorkflowEntry] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
+    skipped: list[dict[str, str]] = field(default_factory=list)
     cancelled: int = 0
     resumed: int = 0
     runs: list[UUID] = field(default_factory=list)
+    resumed_runs: list[UUID] = field(default_factory=list)
+    cancelled_runs: list[UUID] = field(default_factory=list)
 
     @property
     def payload(self) -> str:
@@ -71,11 +76,13 @@ class EventPlan:
     @property
     def effects(self) -> str:
         """What it did, as JSON, kept with the event."""
-        runs = [ulid_text(run) for run in self.runs]
-        done: dict[str, Any] = {"runs": runs, "resumed": self.resumed, "cancelled": self.cancelled}
-        if self.skipped:
-            done["skipped"] = self.skipped
-        return json.dumps(done)
+        done: dict[str, Any] = {"runs": _texts(self.runs), "resumed": self.resumed, "cancelled": self.cancelled}
+        lists = {
+            "resumed_runs": _texts(self.resumed_runs[:_SHOWN]),
+            "cancelled_runs": _texts(self.cancelled_runs[:_SHOWN]),
+            "skipped": self.skipped,
+        }
+        return json.dumps(done | {name: found for name, found in lists.items() if found})
 
 
 def new_plan(incoming: Incoming, id: UUID, now_ms: int) -> EventPlan:
@@ -138,11 +145,19 @@ def _fill_starts(plan: EventPlan, definitions: TenantDefinitions) -> None:
             continue
         seen.add(entry.id)
         if entry.archived:
-            plan.skipped.append(f"{entry.name}: archived")
+            plan.skipped.append(_skipped(entry, "archived", definitions))
         elif not entry.is_active:
-            plan.skipped.append(f"{entry.name}: paused")
+            plan.skipped.append(_skipped(entry, "paused", definitions))
         else:
             plan.starts.append(entry)
+
+
+def _skipped(entry: WorkflowEntry, reason: str, definitions: TenantDefinitions) -> dict[str, str]:
+    return {"workflow": entry.name, "project": definitions.projects[entry.project].slug, "reason": reason}
+
+
+def _texts(runs: Iterable[UUID]) -> list[str]:
+    return [ulid_text(run) for run in runs]
 
 
 def cut(events: Sequence[Incoming], definitions: TenantDefinitions) -> int:

@@ -50,10 +50,14 @@ def event_filter(request: event_service_pb2.ListEventsRequest) -> EventFilter:
 def _effects(effects: EventEffects) -> resources_pb2.EventEffects:
     message = resources_pb2.EventEffects(
         started_run_ids=[ulid_text(run) for run in effects.runs[:_MAX_IDS]],
+        resumed_run_ids=[ulid_text(run) for run in effects.resumed_runs[:_MAX_IDS]],
+        cancelled_run_ids=[ulid_text(run) for run in effects.cancelled_runs[:_MAX_IDS]],
         started=len(effects.runs),
         resumed=effects.resumed,
         cancelled=effects.cancelled,
     )
     for skipped in effects.skipped:
-        message.skipped.append(resources_pb2.SkippedStart(workflow=skipped.workflow, reason=skipped.reason))
+        message.skipped.append(
+            resources_pb2.SkippedStart(workflow=skipped.workflow, project=skipped.project, reason=skipped.reason)
+        )
     return message

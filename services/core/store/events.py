@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -106,13 +106,18 @@ def _record(row: Mapping[str, Any]) -> EventRecord:
 
 def _effects(text: str) -> EventEffects:
     found = json.loads(text)
-    skipped = (entry.rpartition(": ") for entry in found.get("skipped", ()))
     return EventEffects(
-        runs=tuple(ulid_uuid(run) for run in found["runs"]),
+        runs=_ids(found["runs"]),
         resumed=found["resumed"],
         cancelled=found["cancelled"],
-        skipped=tuple(SkippedStart(workflow=workflow, reason=reason) for workflow, _, reason in skipped),
+        resumed_runs=_ids(found.get("resumed_runs", ())),
+        cancelled_runs=_ids(found.get("cancelled_runs", ())),
+        skipped=tuple(SkippedStart(**entry) for entry in found.get("skipped", ())),
     )
+
+
+def _ids(texts: Iterable[str]) -> tuple[UUID, ...]:
+    return tuple(ulid_uuid(text) for text in texts)
 
 
 def _uuids(rows: Sequence[asyncpg.Record]) -> list[UUID]:
