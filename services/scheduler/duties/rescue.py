@@ -52,6 +52,7 @@ class Rescue(PeriodicDuty):
         self._clock = clock
         self._ttl_ms = round(settings.ttl_s * 1_000)
         self._settle_s = settings.heartbeat_s * 3 + 1 if settle_s is None else settle_s
+        self._settle_ms = round(self._settle_s * 1_000)
         self._ended = ended
         self._heard: float | None = None
         self._settled = clock.monotonic()
@@ -77,9 +78,7 @@ class Rescue(PeriodicDuty):
 
     async def _bury(self) -> int:
         async with self._database.connection() as connection:
-            suspects = await connection.fetch(
-                queries("scheduler")["suspects"], self._ttl_ms, EARLY_MS, round(self._settle_s * 1_000)
-            )
+            suspects = await connection.fetch(queries("scheduler")["suspects"], self._ttl_ms, EARLY_MS, self._settle_ms)
             now = self._clock.monotonic()
             if self._heard is not None and now - self._heard > _DEAF_AFTER_S:
                 self._settled = now + self._settle_s
