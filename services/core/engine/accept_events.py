@@ -163,6 +163,7 @@ async def _hit_runs(
                 queries("engine")["finish"], plan.cancels, ["cancelled"] * count, [None] * count, [None] * count
             )
             plan.cancelled = len(ended)
+            plan.cancelled_runs = [row["run"] for row in ended]
             aftermath.gates.update(gate for row in ended for gate in (row["ga"], row["gb"]))
             for row in ended:
                 if row["owner"] is not None:
@@ -179,6 +180,7 @@ async def _hit_runs(
                 [plan.id] * count,
             )
             plan.resumed = sum(len(row["waits"]) for row in delivered)
+            plan.resumed_runs = [row["run"] for row in delivered]
             aftermath.ready += [row["run"] for row in delivered if row["owner"] is None and row["ga"] is None]
             aftermath.gates.update(row["ga"] for row in delivered if row["owner"] is None)
 
