@@ -11,6 +11,7 @@ from services.core.domain.run import Status
 from services.core.domain.transition import Decision
 from services.core.engine.gates import Gates
 from services.core.engine.hints import TIMER_HORIZON_MS, Hints
+from services.core.engine.look_back import LookBack
 from services.core.engine.send_events import SendEventMarks
 from services.core.runtime.clock import Clock
 from services.core.store.commit_item import CommitItem, Committed
@@ -28,6 +29,8 @@ class Aftermath:
         self._database = database
         self._gates = Gates(database, hints)
         self._touched: set[int | None] = set()
+        self._look_back = LookBack(database, hints)
+        self._arming: list[UUID] = []
         self._clock = clock
         self._hints = hints
         self._send_marks = send_marks
@@ -50,9 +53,10 @@ class Aftermath:
             due_ms = row.at_ms if row.delay_ms is None else now + row.delay_ms
             if due_ms is not None and due_ms <= now + TIMER_HORIZON_MS:
                 self._timers.append((row.run, due_ms))
+        self._arming += [row.id for row in item.wait_rows if row.arming]
         self._has_send_marks |= bool(item.mark_rows)
         self._has_run_marks |= item.end_row is not None and lease.parent is not None
-        if self._ready or self._timers or self._touched or self._has_send_marks or self._has_run_marks:
+        if self._ready or self._timers or self._touched or self._arming or self._has_send_marks or self._has_run_marks:
             self._wake.set()
 
     async def run(self) -> None:
@@ -73,6 +77,9 @@ class Aftermath:
         await self._gates.grant(touched)
         for run, due_ms in timers:
             self._hints.timers(run, due_ms)
+        arming, self._arming = self._arming, []
+        for wait in arming:
+            await self._look_back.arm(wait)
         if self._has_send_marks:
             self._has_send_marks = False
             while await self._send_marks.sweep(0):

@@ -92,14 +92,15 @@ class Driver:
         return decision, item, done
 
     def _decide(self, lease: Lease, cause: Answered | FunctionFailed) -> tuple[Decision, CommitItem]:
+        now = self._clock.unix_ms()
         try:
-            decision = decide(lease.view(self._limits), cause, self._clock.unix_ms())
-            return decision, commit_item(lease, decision, self._ids)
+            decision = decide(lease.view(self._limits), cause, now)
+            return decision, commit_item(lease, decision, self._ids, now)
         except Exception:
             # A fault of the engine must end like any other, not go round for ever: it counts as a failed attempt.
             log.exception("deciding about run %s failed", lease.run)
             failed = FunctionFailed(
                 FunctionFault("EngineError", "the engine failed to handle the answer; its log says why")
             )
-            decision = decide(lease.view(self._limits), failed, self._clock.unix_ms())
-            return decision, commit_item(lease, decision, self._ids)
+            decision = decide(lease.view(self._limits), failed, now)
+            return decision, commit_item(lease, decision, self._ids, now)

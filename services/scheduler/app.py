@@ -19,6 +19,7 @@ from services.core.engine.declare import Declarer
 from services.core.engine.definitions import DefinitionsCache
 from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints
+from services.core.engine.look_back import LookBack
 from services.core.engine.send_events import SendEventMarks
 from services.core.rpc.credentials import server_credentials
 from services.core.rpc.server import Registration, RpcServer
@@ -42,6 +43,7 @@ from services.core.store.database import Database
 from services.core.store.database_clock import DatabaseClock
 from services.scheduler.access_service import AccessService
 from services.scheduler.delete_project import ProjectDeleter
+from services.scheduler.duties.arming import Arming
 from services.scheduler.duties.gates import SweepGates
 from services.scheduler.duties.marks import Marks
 from services.scheduler.duties.owners import ForgetOwners
@@ -139,6 +141,7 @@ def _duties(
         Rescue(database, hints, runtime.clock, settings.lease, marks.nudge),
         SendEvents(SendEventMarks(database, acceptor).sweep),
         SweepGates(Gates(database, hints)),
+        Arming(LookBack(database, hints)),
         Rehint(database, hints, bus.pending),
         FoldUsage(database),
         ForgetOwners(database),

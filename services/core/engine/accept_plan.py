@@ -14,6 +14,7 @@ from services.core.domain.expression import evaluate
 from services.core.domain.json_value import is_true
 from services.core.domain.matching import event_value, holds, lookup_keys, name_hash
 from services.core.engine.definitions import TenantDefinitions, WorkflowEntry
+from services.core.engine.payload import event_payload
 from services.core.runtime.ids import ulid_text
 
 # Of the runs that an event resumed or cancelled, this many are kept by name; the counts are of all.
@@ -70,8 +71,7 @@ class EventPlan:
     @property
     def payload(self) -> str:
         """The event as a resumed step gets it: `{id, name, data, ts}`, the data as it was sent."""
-        name = json.dumps(self.incoming.name)
-        return f'{{"id":"{ulid_text(self.id)}","name":{name},"data":{self.incoming.data},"ts":{self.ts}}}'
+        return event_payload(self.id, self.incoming.name, self.incoming.data, self.ts)
 
     @property
     def effects(self) -> str:

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 import asyncpg
 
-from services.core.domain.expression import evaluate, match_and_if, parse
+from services.core.domain.expression import evaluate, match_and_if
 from services.core.domain.json_value import key_text
 from services.core.domain.matching import wait_key
 from services.core.engine.definitions import WorkflowEntry
@@ -50,8 +50,8 @@ def start_row(
     key = None
     if idempotency_key is not None:
         key = key_text(idempotency_key)
-    elif definition.idempotency is not None:
-        key = _bounded(key_text(evaluate(parse(definition.idempotency), event=trigger)))
+    elif entry.idempotency is not None:
+        key = _bounded(key_text(evaluate(entry.idempotency, event=trigger)))
     return StartRow(
         id=run,
         tenant=entry.tenant,

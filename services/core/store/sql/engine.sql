@@ -88,3 +88,31 @@ where r.id = $1;
 
 -- name: step_place
 select seq from {t}.steps where run = $1 and sid = $2 and status in ('c', 'f');
+
+-- name: horizon
+-- Transactions from this number on may not see what is committed before this statement; all earlier ones have a snapshot.
+select pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
+
+-- name: xmin
+select pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
+
+-- name: arming_wait
+select id, run, tenant, event, cond, since from rt.wait where id = $1 and arming;
+
+-- name: arming_waits
+select id from rt.wait where arming and created_at <= rt.now() - $1::bigint * interval '1 millisecond' order by created_at limit $2;
+
+-- name: armed
+update rt.wait set arming = false where id = $1;
+
+-- name: had_event
+select exists (select from {t}.steps s where s.run = $1 and s.event = $2)
+    or exists (select from {t}.runs r where r.id = $1 and r.event = $2);
+
+-- name: past_events
+select e.id, e.name, e.data, e.ts, pg_snapshot_xmin(pg_current_snapshot())::text::bigint as xmin
+from {t}.events e
+where e.name = $1 and e.received_at >= $2 and ($4::uuid is null or e.id > $4)
+  and not exists (select from {t}.steps s where s.run = $3 and s.event = e.id)
+  and not exists (select from {t}.runs r where r.id = $3 and r.event = e.id)
+order by e.id limit $5;

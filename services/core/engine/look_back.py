@@ -1,0 +1,104 @@
+"""`lookback`: a wait also takes an event that came before it was stored, without a race (rulings C8, C29).
+
+The wait is stored "arming": live for new events at once. Then stored events are read, oldest first, until one reading
+is known to be complete: every transaction that could have accepted an event without seeing the wait had ended before
+the reading began. Nobody blocks anybody; a long transaction only delays the end of the arming.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from uuid import UUID
+
+import asyncpg
+
+from services.core.domain.matching import event_value, holds
+from services.core.engine.gates import Gates
+from services.core.engine.hints import Hints
+from services.core.engine.payload import event_payload
+from services.core.runtime.ids import ulid_text
+from services.core.store.database import Database
+from services.core.store.queries import queries, tenant_query
+
+_PAGE = 500
+_PAUSES = (0.005, 0.01, 0.02, 0.05)
+
+
+class LookBack:
+    """Arms waits that look back."""
+
+    def __init__(self, database: Database, hints: Hints) -> None:
+        self._database = database
+        self._hints = hints
+        self._gates = Gates(database, hints)
+
+    async def arm(self, wait: UUID) -> None:
+        """Resume the wait by a stored event, or make sure that there is none. Harmless when called twice. Raises
+        Unavailable.
+        """
+        async with self._database.connection() as connection:
+            horizon = await connection.fetchval(queries("engine")["horizon"])
+        pauses = iter(_PAUSES)
+        while True:
+            async with self._database.connection() as connection:
+                row = await connection.fetchrow(queries("engine")["arming_wait"], wait)
+                if row is None:
+                    return
+                oldest = None
+                async for page, xmin in _pages(connection, row):
+                    # The first page decides: an event may still be committed in front of a later one.
+                    oldest = xmin if oldest is None else oldest
+                    for event in page:
+                        value = event_value(
+                            id=ulid_text(event["id"]), name=event["name"], data=event["data"], ts=event["ts"]
+                        )
+                        if holds(row["cond"], value) and await self._deliver(row, event):
+                            return
+                if oldest is not None and oldest >= horizon:
+                    await connection.execute(queries("engine")["armed"], wait)
+                    return
+            await asyncio.sleep(next(pauses, _PAUSES[-1]))
+
+    async def sweep(self, min_age_ms: int, limit: int = 100) -> int:
+        """Arm waits whose executor did not. Returns how many. Raises Unavailable."""
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(queries("engine")["arming_waits"], min_age_ms, limit)
+        for row in rows:
+            await self.arm(row["id"])
+        return len(rows)
+
+    async def _deliver(self, wait: asyncpg.Record, event: asyncpg.Record) -> bool:
+        """Resume the wait by this event, unless it is gone or the run has had the event already. Whether the wait is
+        gone.
+        """
+        payload = event_payload(event["id"], event["name"], event["data"], event["ts"])
+        async with self._database.transaction() as connection:
+            await connection.fetch(queries("engine")["lock_runs"], wait["tenant"], [wait["run"]])
+            had = tenant_query("engine", "had_event", wait["tenant"])
+            if await connection.fetchval(had, wait["run"], event["id"]):
+                return False
+            rows = await connection.fetch(
+                queries("engine")["deliver"], [wait["id"]], ["c"], [payload], [None], [event["id"]]
+            )
+        free = [row for row in rows if row["owner"] is None]
+        self._hints.ready([row["run"] for row in free if row["ga"] is None])
+        await self._gates.grant(row["ga"] for row in free)
+        return True
+
+
+async def _pages(
+    connection: asyncpg.Connection, wait: asyncpg.Record
+) -> AsyncIterator[tuple[list[asyncpg.Record], int]]:
+    """Stored events that the wait may look back to, oldest first, a page at a time, with the xmin of the page's
+    snapshot.
+    """
+    after: UUID | None = None
+    query = tenant_query("engine", "past_events", wait["tenant"])
+    while True:
+        rows = await connection.fetch(query, wait["event"], wait["since"], wait["run"], after, _PAGE)
+        xmin = rows[0]["xmin"] if rows else await connection.fetchval(queries("engine")["xmin"])
+        yield rows, xmin
+        if len(rows) < _PAGE:
+            return
+        after = rows[-1]["id"]
