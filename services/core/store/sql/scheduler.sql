@@ -8,7 +8,7 @@ select * from rt.fire_v1($1, $2);
 select part, due_ms from rt.upcoming_v1($1, $2, $3);
 
 -- name: expire
-select run, owner from rt.expire_v1($1);
+select run, owner, ga, gb from rt.expire_v1($1);
 
 -- name: suspects
 select id, expired from rt.suspects_v1($1, $2, $3);
@@ -26,7 +26,7 @@ select rt.bury_v1($1, $2);
 select run, ended from rt.rescue_v1($1);
 
 -- name: apply_marks
-select run, owner, cancelled from rt.apply_marks_v1($1, $2);
+select run, owner, ga, gb, cancelled from rt.apply_marks_v1($1, $2);
 
 -- name: count_marks
 -- Of the kinds that apply_marks knows; counts no further than the limit.
