@@ -14,6 +14,8 @@ from services.core.engine.authenticate import StoreAuthenticator
 from services.core.engine.cancel_run import RunCanceller
 from services.core.engine.definitions import DefinitionsCache
 from services.core.engine.hints import Hints
+from services.core.engine.replay_run import RunReplayer
+from services.core.engine.retry_run import RunRetrier
 from services.core.engine.start_run import RunStarter
 from services.core.rpc.credentials import server_credentials
 from services.core.rpc.server import Registration, RpcServer
@@ -34,7 +36,7 @@ from services.core.store.events import EventReader
 from services.core.store.runs import RunReader
 from services.ingest.event_service import EventService
 from services.ingest.run_ends import RunEnds
-from services.ingest.run_service import RunService
+from services.ingest.run_service import RunService, RunVerbs
 
 _WRITERS = 4
 _READERS = 3
@@ -78,8 +80,12 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
         EventLimits(events=settings.limits.events_per_request, event_bytes=settings.limits.event_bytes),
     )
     runs = RunService(
-        RunStarter(database, definitions, hints, ids),
-        RunCanceller(database, hints),
+        RunVerbs(
+            RunStarter(database, definitions, hints, ids),
+            RunCanceller(database, hints),
+            RunRetrier(database, definitions, hints),
+            RunReplayer(database, definitions, hints, ids),
+        ),
         reader,
         ends,
         StartLimits(data_bytes=settings.limits.start_bytes, key_bytes=settings.limits.idempotency_key_bytes),

@@ -5,6 +5,8 @@ Methods that are not here answer UNIMPLEMENTED.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from runr.workflows.v1 import run_service_pb2, run_service_pb2_grpc
 
 from services.core.domain.errors import InvalidInput, Unavailable
@@ -12,6 +14,8 @@ from services.core.domain.filter_rule import check_run_filter
 from services.core.domain.run_record import Place, RunRecord
 from services.core.domain.start_rule import StartLimits, check_start, start_data
 from services.core.engine.cancel_run import RunCanceller
+from services.core.engine.replay_run import ReplayRequest, RunReplayer
+from services.core.engine.retry_run import RunRetrier
 from services.core.engine.start_run import RunStarter, Started, StartRequest
 from services.core.rpc import convert_run
 from services.core.rpc.call_context import caller, current_call
@@ -28,14 +32,21 @@ _MAX_WAIT_MS = 60_000
 _MAX_PLACE = 2**31 - 1
 
 
-class RunService(run_service_pb2_grpc.RunServiceServicer):
-    """Starts, shows and cancels runs."""
+@dataclass(frozen=True, slots=True)
+class RunVerbs:
+    """What can be done with runs."""
 
-    def __init__(
-        self, starter: RunStarter, canceller: RunCanceller, reader: RunReader, ends: RunEnds, limits: StartLimits
-    ) -> None:
-        self._starter = starter
-        self._canceller = canceller
+    starter: RunStarter
+    canceller: RunCanceller
+    retrier: RunRetrier
+    replayer: RunReplayer
+
+
+class RunService(run_service_pb2_grpc.RunServiceServicer):
+    """Starts, shows, cancels, retries and replays runs."""
+
+    def __init__(self, verbs: RunVerbs, reader: RunReader, ends: RunEnds, limits: StartLimits) -> None:
+        self._verbs = verbs
         self._reader = reader
         self._ends = ends
         self._limits = limits
@@ -45,7 +56,7 @@ class RunService(run_service_pb2_grpc.RunServiceServicer):
     ) -> run_service_pb2.StartRunResponse:
         """See the proto."""
         asked = _start_request(request, caller().tenant, self._limits)
-        started = await self._starter.start(asked)
+        started = await self._verbs.starter.start(asked)
         run = await self._started(asked, started)
         return run_service_pb2.StartRunResponse(run=convert_run.run(run), existing=not started.is_new)
 
@@ -96,8 +107,32 @@ class RunService(run_service_pb2_grpc.RunServiceServicer):
         """See the proto."""
         tenant, run = caller().tenant, id_of(request.run_id, "run")
         keep = request.children == run_service_pb2.CHILDREN_POLICY_KEEP
-        await self._canceller.cancel(tenant, run, keep_children=keep)
+        await self._verbs.canceller.cancel(tenant, run, keep_children=keep)
         return run_service_pb2.CancelRunResponse(run=convert_run.run(await self._reader.one(tenant, run)))
+
+    async def RetryRun(
+        self, request: run_service_pb2.RetryRunRequest, context: object
+    ) -> run_service_pb2.RetryRunResponse:
+        """See the proto."""
+        tenant, run = caller().tenant, id_of(request.run_id, "run")
+        await self._verbs.retrier.retry(tenant, run)
+        return run_service_pb2.RetryRunResponse(run=convert_run.run(await self._reader.one(tenant, run)))
+
+    async def ReplayRun(
+        self, request: run_service_pb2.ReplayRunRequest, context: object
+    ) -> run_service_pb2.ReplayRunResponse:
+        """See the proto."""
+        tenant = caller().tenant
+        run = await self._verbs.replayer.replay(
+            ReplayRequest(
+                tenant=tenant,
+                run=id_of(request.run_id, "run"),
+                from_step=request.from_step if request.HasField("from_step") else None,
+                data=start_data(request.data, self._limits) if request.HasField("data") else None,
+                trace=current_call().traceparent or None,
+            )
+        )
+        return run_service_pb2.ReplayRunResponse(run=convert_run.run(await self._reader.one(tenant, run)))
 
     async def _started(self, asked: StartRequest, started: Started) -> RunRecord:
         """The run as it is. It is committed: that it cannot be read must not look as if it were not."""
