@@ -89,8 +89,9 @@ class Hand:
 
     async def _apply(self, run: UUID, cause: Cause) -> Status:
         lease = self._leases.get(run) or await self._claim(run)
-        decision = decide(lease.view(Limits()), cause, SystemClock().unix_ms())
-        item = commit_item(lease, decision, self.ids)
+        now = SystemClock().unix_ms()
+        decision = decide(lease.view(Limits()), cause, now)
+        item = commit_item(lease, decision, self.ids, now)
         done = await self._pipeline.commit(item)
         lease.advance(decision, item, done)
         if decision.status is not Status.RUNNING:
