@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from services.core.domain.attempt import Outcome, function_attempt, run_failed, step_failed
 from services.core.domain.cause import Answered
 from services.core.domain.effect import Effect, EndRun, Memoize, OpenWait, SendEvents, StartChild
@@ -20,6 +22,10 @@ from services.core.domain.op import (
 )
 from services.core.domain.op_fields import op_fields
 from services.core.domain.run import STEP_KINDS, RunView, Status
+from services.core.domain.safe_text import utf8_size
+
+MAX_CLOCK_SKEW_MS = 5_000
+"""How far a process's clock may be from the database's before the process counts as not ready (rulings C21)."""
 
 
 def apply_ops(state: RunView, cause: Answered, now: int) -> Outcome:
@@ -73,7 +79,8 @@ def _apply_step(op: Op, seq: int, now: int, default_wait_ms: int) -> tuple[list[
             sent = Memoize(id=op.id, name=op.name, kind="n", seq=seq, output=None, input=op_fields(op))
             return [sent, SendEvents(id=op.id, events=op.events)], None
         case Sleep():
-            if op.for_ms == 0 or (op.until_ms is not None and op.until_ms <= now):
+            # A time that is past by this process's clock alone may not have come yet: the database's clock decides.
+            if op.for_ms == 0 or (op.until_ms is not None and op.until_ms <= now - MAX_CLOCK_SKEW_MS):
                 done = Memoize(id=op.id, name=op.name, kind="s", seq=seq, output="null", input=op_fields(op))
                 return [done], None
             return [_wait("s", op, seq, delay_ms=op.for_ms, at_ms=op.until_ms)], Status.SLEEPING
@@ -122,9 +129,7 @@ def _go_on(state: RunView, cause: Answered) -> Status:
 
 def _progressed(state: RunView) -> RunView:
     """The state after a step of the same answer was stored: earlier function failures do not count any more."""
-    return RunView(
-        status=state.status, max_attempts=state.max_attempts, steps=state.steps, limits=state.limits, gated=state.gated
-    )
+    return replace(state, function_failures=0)
 
 
 def _strike(state: RunView, ops: tuple[Op, ...]) -> Outcome:
@@ -136,8 +141,7 @@ def _strike(state: RunView, ops: tuple[Op, ...]) -> Outcome:
         f"the function answered step {_step_id(ops[0])!r}, which has a stored result, {repeats} times in a row: "
         "code between steps must take the same way on every invocation",
     )
-    last = RunView(status=state.status, max_attempts=1, steps=state.steps, repeats=repeats)
-    return function_attempt(last, error, jitter=1.0, non_retriable=True)
+    return replace(function_attempt(state, error, jitter=1.0, non_retriable=True), repeats=repeats)
 
 
 def _over(state: RunView, effects: list[Effect], steps: int, error: OpError) -> Outcome:
@@ -165,9 +169,9 @@ def _step_id(op: Op) -> str | None:
 
 def _size(op: Op) -> int:
     if isinstance(op, StepCompleted):
-        return len(op.output.encode())
+        return utf8_size(op.output)
     return _error_size(op.error) if isinstance(op, BadStep) else 0
 
 
 def _error_size(error: OpError) -> int:
-    return len(error.name) + len(error.message) + len(error.stack or "")
+    return utf8_size(error.name) + utf8_size(error.message) + utf8_size(error.stack or "")

@@ -26,6 +26,8 @@ from services.core.domain.json_value import hash_value
 SCAN = (0, 0)
 """The key of waits that no equality finds: they are scanned by the event's name."""
 
+_MAX_PATH = 500  # characters, all ASCII: a longer one does not fit into an index row of Postgres
+
 
 @dataclass(frozen=True, slots=True)
 class WaitKey:
@@ -59,7 +61,7 @@ def wait_key(event_name: str, condition: str | None, trigger: dict[str, Any]) ->
     special = specialize(parse_joined(condition), trigger)
     key = index_key(special)
     text = condition_to_json(special)
-    if key is None:
+    if key is None or len(key[0]) > _MAX_PATH:
         return WaitKey(name_h, None, *SCAN, text)
     path, val_h = key
     return WaitKey(name_h, path, hash_value(path), val_h, text)
