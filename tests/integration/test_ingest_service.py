@@ -314,6 +314,4 @@ async def test_who_may_not_is_refused(ingest: Ingest, hand: Hand, database: Data
 
 
 async def test_methods_of_later_versions_say_so(ingest: Ingest) -> None:
-    await refused(Unsupported, ask(ingest.runs.RetryRun, run_service_pb2.RetryRunRequest()))
-    await refused(Unsupported, ask(ingest.runs.ReplayRun, run_service_pb2.ReplayRunRequest()))
     await refused(Unsupported, ask(ingest.events.DeliverQueueMessage, event_service_pb2.DeliverQueueMessageRequest()))
