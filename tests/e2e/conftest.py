@@ -1,0 +1,47 @@
+"""One stack for all stories, a tenant of its own for each."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Generator, Iterator
+
+import pytest
+
+from services.embedded.stack import EmbeddedStack
+from tests.support import invariants
+from tests.support.postgres import run_apart
+from tests.support.rest import Rest
+from tests.support.stack import Servers, Stack
+
+REQUEST_TIMEOUT_S = 3.0
+
+
+@pytest.fixture(scope="session")
+def stack(postgres_stack: EmbeddedStack, nats_stack: EmbeddedStack) -> Iterator[Stack]:
+    """The stack. At its end the invariants must hold and no service may have logged a fault of its own."""
+    made = Stack(Servers(postgres_stack, nats_stack), settings={"WORKFLOWS_REQUEST_TIMEOUT": f"{REQUEST_TIMEOUT_S:g}s"})
+    run_apart(made.__aenter__())
+    try:
+        yield made
+        run_apart(invariants.check(made.database_url))
+        assert made.faults() == []
+    finally:
+        run_apart(made.close())
+
+
+@pytest.fixture
+async def rest(stack: Stack) -> AsyncIterator[Rest]:
+    """A client in a new tenant, whose project `default` has no function yet."""
+    async with stack.tenant() as client:
+        yield client
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Function, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure shows what the services logged."""
+    report = yield
+    stack = item.funcargs.get("stack")
+    if report.failed and isinstance(stack, Stack):
+        report.sections.append(("services", stack.log_tails()))
+    return report

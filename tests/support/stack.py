@@ -1,0 +1,228 @@
+"""The whole engine for a test: the four services as real processes over a real Postgres and NATS.
+
+The servers are given, so that tests may share them or stop them; the processes, the database and the ports are the
+stack's own. Tests keep apart by tenants of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import json
+import os
+import random
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import asyncpg
+
+from services.core.engine.projects import ProjectChange, create_project
+from services.core.engine.tokens import ALL_ABILITIES, hash_token
+from services.core.runtime.clock import SystemClock
+from services.core.runtime.ids import UlidFactory
+from services.core.runtime.sealing import Sealer
+from services.core.store.access import create_tenant, insert_token
+from services.core.store.migrate import migrate
+from services.embedded.home import Home
+from services.embedded.stack import EmbeddedStack
+from tests.support.child import Child
+from tests.support.homes import temporary_home
+from tests.support.postgres import execute, with_database
+from tests.support.rest import Rest
+from tests.support.tenancy import BOOTSTRAP_TOKEN, ENCRYPTION_KEY
+
+SERVICES = ("scheduler", "executor", "ingest", "gateway")
+LEASE_TTL_S = 6.0
+
+_SETTINGS = {
+    "RUNR_GRACE": "10s",
+    "RUNR_LOG_LEVEL": "warning",
+    "RUNR_LOG_FORMAT": "json",
+    "WORKFLOWS_ALLOW_PRIVATE_ENDPOINTS": "true",
+    "WORKFLOWS_LEASE_TTL": f"{LEASE_TTL_S:g}s",
+    "WORKFLOWS_HEARTBEAT": "500ms",
+}
+_NOT_INHERITED = ("RUNR_", "WORKFLOWS_", "OTEL_", "DATABASE_URL", "NATS_URL")
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Servers:
+    """The embedded servers of a stack, and how a test takes them away."""
+
+    postgres: EmbeddedStack
+    nats: EmbeddedStack
+
+    async def stop_nats(self) -> None:
+        """NATS is gone until `start_nats`."""
+        await asyncio.to_thread(self.nats.stop, "nats")
+
+    async def start_nats(self) -> None:
+        """NATS is back, with nothing in it: its streams are in memory."""
+        await asyncio.to_thread(self.nats.start, "nats")
+
+    async def stop_postgres(self) -> None:
+        """Postgres goes by a fast shutdown, and is away until `start_postgres`."""
+        await asyncio.to_thread(self.postgres.stop, "postgres")
+
+    async def start_postgres(self) -> None:
+        """Postgres is back."""
+        await asyncio.to_thread(self.postgres.start, "postgres")
+
+    async def crash_postgres(self) -> None:
+        """SIGKILL for Postgres; its keeper starts it again, and it recovers from its log."""
+        await asyncio.to_thread(self.postgres.kill, "postgres")
+
+
+@dataclass
+class Stack:
+    """Four services, or more where `replicas` asks for it. An async context manager; `settings` are environment."""
+
+    servers: Servers
+    settings: Mapping[str, str] = field(default_factory=dict)
+    replicas: Mapping[str, int] = field(default_factory=dict)
+
+    async def __aenter__(self) -> Self:
+        self._home_manager = temporary_home("stack")
+        self.home = self._home_manager.__enter__()
+        self.database_url = with_database(self._postgres_url, f"stack_{next(_numbers)}")
+        await execute(self._postgres_url, f"create database {self._database}")
+        await migrate(self.database_url)
+        self.children = self._children(self.home)
+        try:
+            for child in self.children.values():
+                child.start()
+            await self.ready()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Stop the services, drop the database."""
+        await asyncio.gather(*(child.stop() for child in self.children.values()))
+        await execute(self._postgres_url, f"drop database {self._database} with (force)")
+        self._home_manager.__exit__(None, None, None)
+
+    @property
+    def _postgres_url(self) -> str:
+        return self.servers.postgres.urls["postgres"]
+
+    @property
+    def _database(self) -> str:
+        return self.database_url.rpartition("/")[2]
+
+    def _children(self, home: Home) -> dict[str, Child]:
+        environ = self._environ(home)
+        self.api_url = f"http://{environ['RUNR_HTTP_ADDR']}"
+        children = {}
+        for service in SERVICES:
+            for number in range(self.replicas.get(service, 1)):
+                name = service if number == 0 else f"{service}-{number + 1}"
+                own = {} if number == 0 else {"RUNR_GRPC_ADDR": f"127.0.0.1:{home.port(name)}"}
+                children[name] = Child(
+                    name,
+                    service,
+                    environ={**environ, **own},
+                    health=f"127.0.0.1:{home.port(f'{name}-health')}",
+                    log=home.path / f"{name}.log",
+                )
+        return children
+
+    def _environ(self, home: Home) -> dict[str, str]:
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)}
+        return {
+            **inherited,
+            **_SETTINGS,
+            "DATABASE_URL": self.database_url,
+            "NATS_URL": self.servers.nats.urls["nats"],
+            "RUNR_NATS_PREFIX": self.nats_prefix,
+            "RUNR_ENCRYPTION_KEY": base64.b64encode(ENCRYPTION_KEY).decode(),
+            "RUNR_BOOTSTRAP_TOKEN": BOOTSTRAP_TOKEN,
+            "RUNR_HTTP_ADDR": f"127.0.0.1:{home.port('api')}",
+            **{f"RUNR_{name.upper()}_ADDR": f"127.0.0.1:{home.port(name)}" for name in SERVICES if name != "gateway"},
+            **self.settings,
+        }
+
+    @property
+    def nats_prefix(self) -> str:
+        """What the stack's streams and subjects begin with."""
+        return self._database.replace("_", "")
+
+    async def ready(self, *names: str) -> None:
+        """Wait until these services, or all, may get work."""
+        await asyncio.gather(*(self.children[name].ready() for name in names or self.children))
+
+    async def kill(self, name: str) -> None:
+        """SIGKILL; returns when the process is gone."""
+        self.children[name].kill()
+        await self.children[name].ended()
+
+    async def start(self, name: str) -> None:
+        """Start a service that does not run; returns when it may get work."""
+        self.children[name].start()
+        await self.ready(name)
+
+    async def restart(self) -> None:
+        """Stop everything in order, start everything again."""
+        await asyncio.gather(*(child.stop() for child in self.children.values()))
+        for child in self.children.values():
+            child.start()
+        await self.ready()
+
+    @asynccontextmanager
+    async def tenant(self) -> AsyncIterator[Rest]:
+        """A client with all permissions in a new tenant, whose project is `default`."""
+        token = f"rt_{secrets.token_urlsafe(24)}"
+        connection = await asyncpg.connect(self.database_url)
+        try:
+            async with connection.transaction():
+                tenant = await create_tenant(connection, f"tenant-{next(_numbers)}", "")
+                sealer = Sealer(ENCRYPTION_KEY)
+                await create_project(connection, sealer, tenant, "default", ProjectChange())
+                await insert_token(
+                    connection,
+                    id=UlidFactory(SystemClock(), random.Random()).new(),
+                    tenant=tenant,
+                    name="test",
+                    token_hash=hash_token(token),
+                    abilities=ALL_ABILITIES,
+                    expires_ms=None,
+                )
+        finally:
+            await connection.close()
+        async with Rest(self.api_url, token, database_url=self.database_url) as rest:
+            yield rest
+
+    def client(self, token: str = BOOTSTRAP_TOKEN) -> Rest:
+        """A client of the default tenant; an async context manager."""
+        return Rest(self.api_url, token, database_url=self.database_url)
+
+    def faults(self) -> list[dict[str, Any]]:
+        """What services have logged as errors."""
+        lines = [json.loads(line) for child in self.children.values() for line in child.log_lines() if _is_json(line)]
+        return [line for line in lines if line["level"] in ("error", "critical")]
+
+    def log_tails(self) -> str:
+        """The ends of all logs."""
+        return "\n\n".join(f"--- {name}\n{child.log_tail()}" for name, child in self.children.items())
+
+    @property
+    def folder(self) -> Path:
+        """A folder that is gone with the stack."""
+        return self.home.path
+
+
+def _is_json(line: str) -> bool:
+    return line.startswith("{")
