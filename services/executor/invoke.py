@@ -53,6 +53,8 @@ class Invoker:
         url = endpoint_of(lease.project, self._settings)
         if url is None:
             raise FunctionFault("FunctionUnreachable", "the project has no endpoint: set endpoint_url")
+        if not lease.project.keys:
+            raise FunctionFault("FunctionUnreachable", "the project has no signing key that this engine can open")
         target = Target(url, lease.project.keys, self._settings.verify_tls)
         request = lease.request(self._clock.unix_ms() // 1000)
         answer = await self._client.call(

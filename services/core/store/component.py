@@ -1,14 +1,19 @@
-"""The database as a component of a process: opened first, closed last, part of readiness."""
+"""The database as a component of a process: opened first, closed last, part of readiness.
+
+A service waits for a database that is away or not migrated yet: which of them is started first does not matter.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 
 from services.core.domain.errors import Unavailable
 from services.core.runtime.health import Health, NotReady
 from services.core.runtime.lifecycle import Component
 from services.core.store.database import Database
+from services.core.store.migrate import missing_migrations
 
 log = logging.getLogger(__name__)
 
@@ -26,16 +31,26 @@ class DatabaseComponent(Component):
 
     async def start(self) -> None:
         """See `Component.start`. Raises UnfitDatabase."""
-        while True:
-            try:
-                return await self._database.open()
-            except Unavailable:
-                log.warning("waiting for the database")
-                await asyncio.sleep(_PAUSE_S)
+        await self._patiently(self._database.open)
+        await self._patiently(self._wait_for_schema)
 
     async def stop(self) -> None:
         """See `Component.stop`."""
         await self._database.close()
+
+    async def _patiently(self, work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                return await work()
+            except Unavailable:
+                log.warning("waiting for the database")
+                await asyncio.sleep(_PAUSE_S)
+
+    async def _wait_for_schema(self) -> None:
+        async with self._database.connection() as connection:
+            while missing := await missing_migrations(connection):
+                log.warning("waiting for migrations", extra={"missing": missing})
+                await asyncio.sleep(_PAUSE_S)
 
     async def _check(self) -> None:
         try:

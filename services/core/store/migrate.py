@@ -39,6 +39,15 @@ def migrations(folder: Path = FOLDER) -> list[Migration]:
     return found
 
 
+async def missing_migrations(connection: asyncpg.Connection) -> list[str]:
+    """Names of "pre" migrations that this code needs and the database does not have."""
+    needed = [migration.name for migration in migrations() if "_pre_" in migration.name]
+    if await connection.fetchval("select to_regclass('public.runr_migration')") is None:
+        return needed
+    applied = {row["name"] for row in await connection.fetch("select name from public.runr_migration")}
+    return [name for name in needed if name not in applied]
+
+
 async def migrate(dsn: str) -> list[str]:
     """Bring the database at `dsn` to this code's schema. Returns the names applied now; concurrent callers wait for
     the first.

@@ -145,10 +145,13 @@ begin
 end $$;
 
 -- Deliver results to waits: the wait row goes, the step is memoized, the run's mail moves; a run nobody holds becomes ready.
--- Answers one row per run that got something.
-create function rt.deliver_v1(p_wait uuid[], p_status text[], p_output text[], p_error text[], p_event uuid[])
-returns table (run uuid, tenant int, owner bigint, ga bigint, waits uuid[]) language plpgsql as $$
+-- Answers one row per run that got something. p_traced asks also for what its traces show of the waits, as a JSON list of
+-- [kind, step id, opened, delivered, error's message, event], in unix milliseconds.
+create function rt.deliver_v1(p_wait uuid[], p_status text[], p_output text[], p_error text[], p_event uuid[], p_traced bool default false)
+returns table (run uuid, tenant int, owner bigint, ga bigint, waits uuid[], resolved text) language plpgsql as $$
 #variable_conflict use_column
+declare
+    v_now timestamptz := rt.now();
 begin
     return query
         with x as (
@@ -159,12 +162,14 @@ begin
             insert into rt.steps (tenant, run, sid, seq, name, kind, status, output, error, input, event, child, att, t0, t1)
             select x.tenant, x.run, x.sid, x.seq, coalesce(x.name, x.sid),
                    case x.kind when 's' then 's' when 'e' then 'e' else 'i' end,
-                   x.got, x.output, x.error, x.fields, x.by_event, x.child, 1, x.created_at, rt.now()
+                   x.got, x.output, x.error, x.fields, x.by_event, x.child, 1, x.created_at, v_now
             from x where x.kind in ('s', 'e', 'c')
             on conflict do nothing
         ), f as (
             select x.run, count(*)::int as n, sum(coalesce(octet_length(x.output), 0) + coalesce(octet_length(x.error), 0))::int as bytes,
-                   array_agg(x.id) as waits, bool_or(x.kind = 'p') as unpark
+                   array_agg(x.id) as waits, bool_or(x.kind = 'p') as unpark,
+                   json_agg(json_build_array(x.kind, x.sid, rt.ms(x.created_at), rt.ms(v_now), rt.error_message(x.error), x.by_event))
+                       filter (where p_traced)::text as resolved
             from x where x.kind <> 'x' group by x.run
         )
         update rt.live r set
@@ -173,5 +178,5 @@ begin
             st    = case when r.st in ('r', 'q', 'b') or (r.st = 'p' and not f.unpark) then r.st else rt.ready_st(r.ga, r.slot) end,
             qk    = case when r.st in ('r', 'q', 'b') or (r.st = 'p' and not f.unpark) then r.qk else rt.queue_key(r.prio) end
         from f where r.id = f.run
-        returning r.id, r.tenant, r.owner, r.ga, f.waits;
+        returning r.id, r.tenant, r.owner, r.ga, f.waits, f.resolved;
 end $$;

@@ -2,9 +2,10 @@
 
 -- Fire what is due, oldest first. Deletes by id under the run's lock, so two schedulers at once are harmless.
 -- Answers one row: how many waits went, whether due ones were left (the batch is full, or another transaction holds their
--- runs), and the runs that got something, with their owner (null: nobody, ready to be claimed) and gate.
-create function rt.fire_v1(p_parts smallint[], p_limit int)
-returns table (fired int, more bool, runs uuid[], owners bigint[], gates bigint[]) language plpgsql as $$
+-- runs), and the runs that got something, with their owner (null: nobody, ready to be claimed) and gate; of each its tenant
+-- and, with p_traced, what was resolved (see deliver_v1).
+create function rt.fire_v1(p_parts smallint[], p_limit int, p_traced bool default false)
+returns table (fired int, more bool, runs uuid[], owners bigint[], gates bigint[], tenants int[], resolved text[]) language plpgsql as $$
 #variable_conflict use_column
 declare
     v_due uuid[]; v_wait uuid[]; v_status text[]; v_error text[];
@@ -13,7 +14,7 @@ declare
     v_each constant int := greatest(50, 2 * v_look / greatest(1, cardinality(p_parts)));
     v_now timestamptz := rt.now();   -- a variable: a volatile function in a condition keeps it from the index
 begin
-    fired := 0; more := false; runs := '{}'; owners := '{}'; gates := '{}';
+    fired := 0; more := false; runs := '{}'; owners := '{}'; gates := '{}'; tenants := '{}'; resolved := '{}';
     -- A share of the batch from each partition, so that a mass of due timers is read by the batch and not as a whole for each
     -- batch. A few more than the limit are looked at: some runs may be held by others.
     with o as materialized (
@@ -35,9 +36,11 @@ begin
     ) l;
     if v_wait is not null then
         fired := cardinality(v_wait);
-        select coalesce(array_agg(x.run), '{}'), coalesce(array_agg(x.owner), '{}'), coalesce(array_agg(x.ga), '{}')
-            into runs, owners, gates
-            from rt.deliver_v1(v_wait, v_status, array_fill(null::text, array[fired]), v_error, array_fill(null::uuid, array[fired])) x;
+        select coalesce(array_agg(x.run), '{}'), coalesce(array_agg(x.owner), '{}'), coalesce(array_agg(x.ga), '{}'),
+               coalesce(array_agg(x.tenant), '{}'), coalesce(array_agg(x.resolved), '{}')
+            into runs, owners, gates, tenants, resolved
+            from rt.deliver_v1(v_wait, v_status, array_fill(null::text, array[fired]), v_error, array_fill(null::uuid, array[fired]),
+                               p_traced) x;
     end if;
     more := v_full or exists (select from rt.wait w where w.id = any (v_due));
     return next;
@@ -117,8 +120,9 @@ begin
 end $$;
 
 -- Apply marks about children: an ended child resumes its waiting parent, an ended parent cancels its active children.
-create function rt.apply_marks_v1(p_min_age_ms bigint, p_limit int)
-returns table (run uuid, tenant int, owner bigint, ga bigint, gb bigint, cancelled bool) language plpgsql as $$
+-- p_traced asks also for what was resolved (see deliver_v1).
+create function rt.apply_marks_v1(p_min_age_ms bigint, p_limit int, p_traced bool default false)
+returns table (run uuid, tenant int, owner bigint, ga bigint, gb bigint, cancelled bool, resolved text) language plpgsql as $$
 #variable_conflict use_column
 declare
     v_mark bigint[]; v_wait uuid[]; v_status text[]; v_output text[]; v_error text[]; v_child uuid[];
@@ -147,8 +151,8 @@ begin
     ) d;
     if cardinality(v_wait) > 0 then
         return query
-            select x.run, x.tenant, x.owner, x.ga, null::bigint, false
-            from rt.deliver_v1(v_wait, v_status, v_output, v_error, array_fill(null::uuid, array[cardinality(v_wait)])) x;
+            select x.run, x.tenant, x.owner, x.ga, null::bigint, false, x.resolved
+            from rt.deliver_v1(v_wait, v_status, v_output, v_error, array_fill(null::uuid, array[cardinality(v_wait)]), p_traced) x;
     end if;
     select coalesce(array_agg(l.id), '{}') into v_child from (
         select c.id from rt.mark m cross join lateral unnest(string_to_array(m.body, ',')::uuid[]) k(child)
@@ -157,7 +161,7 @@ begin
     ) l;
     if cardinality(v_child) > 0 then
         return query
-            select f.run, f.tenant, f.owner, f.ga, f.gb, true
+            select f.run, f.tenant, f.owner, f.ga, f.gb, true, null::text
             from rt.finish_v1(v_child, array_fill('cancelled'::text, array[cardinality(v_child)]),
                               array_fill(null::text, array[cardinality(v_child)]), array_fill(null::text, array[cardinality(v_child)]), true) f;
     end if;
