@@ -43,11 +43,12 @@ async def run(environ: Mapping[str, str]) -> int:
     if not _EXAMPLE.is_file():
         raise Failure(f"the demo needs the repository: {_EXAMPLE} is missing")
     with temporary_folder("demo") as folder:
+        demo = Demo(environ, folder)
         try:
             async with asyncio.timeout(_LIMIT_S):
-                return await Demo(environ, folder).play()
+                return await demo.play()
         except TimeoutError:
-            raise Failure(f"the demo did not end within {_LIMIT_S:g} s") from None
+            raise Failure(f"the demo did not end within {_LIMIT_S:g} s\n{demo.last_seen()}") from None
 
 
 class Demo:
@@ -58,6 +59,7 @@ class Demo:
         self._bodies = folder / "step-bodies.jsonl"
         self._environ = _clean(environ, folder)
         self._began = time.monotonic()
+        self._run: dict[str, Any] = {}
 
     async def play(self) -> int:
         """From an empty folder to a completed run."""
@@ -80,7 +82,7 @@ class Demo:
         self._say(f"kill -9 of the executor (process {executor}) while the run is in its step {self._bodies_run()[-1]}")
 
         async def waits() -> bool:
-            found = await api.call("GET", f"/api/runs/{run_id}")
+            found = self._run = await api.call("GET", f"/api/runs/{run_id}")
             return any(step["status"] == "waiting" for step in found["steps"]) or found["ended_at"] is not None
 
         await _until(waits)
@@ -96,6 +98,10 @@ class Demo:
         found: dict[str, Any] = await api.call("GET", f"/api/runs/{run_id}")
         self._say(f"the run has ended: {found['status']} with {json.dumps(found['output'])}")
         return found
+
+    def last_seen(self) -> str:
+        """The run as it was when it was last looked at."""
+        return timeline(self._run) if self._run else "no run has started"
 
     def _report(self, run: Mapping[str, Any]) -> int:
         sys.stdout.write(f"\n{timeline(run)}\nExecutions of each step body\n")

@@ -1,0 +1,171 @@
+"""`runr dev`: everything up in one command, accidents heal, two side by side, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
+from urllib.request import Request, urlopen
+
+import psutil
+import pytest
+
+from services.core.runtime.python_child import python_command, python_environ
+from services.embedded.home import Home
+from tests.support.homes import temporary_home
+
+START_S = 60.0
+DEADLINE_S = 30.0
+SERVICES = {"gateway", "ingest", "scheduler", "executor"}
+
+
+def eventually(holds: Callable[[], bool], what: str, limit_s: float = DEADLINE_S) -> None:
+    deadline = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {limit_s:g} s: {what}"
+        time.sleep(0.05)
+
+
+def environ_for(home: Home) -> dict[str, str]:
+    ours = ("RUNR_", "WORKFLOWS_", "DATABASE_URL", "NATS_URL")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    return {**python_environ(kept), "RUNR_HOME": str(home.path)}
+
+
+def runr(home: Home, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        python_command("services.cli.main", *arguments),
+        env=environ_for(home),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+class Stack:
+    """A running `runr dev`."""
+
+    def __init__(self, home: Home, process: subprocess.Popen[bytes]) -> None:
+        self.home = home
+        self.process = process
+        self.about: dict[str, Any] = home.recall("stack.json")
+        self.tree = {child.pid: child for child in psutil.Process(process.pid).children(recursive=True)}
+
+    def call(self, path: str, body: object = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Authorization": f"Bearer {self.about['token']}", "Content-Type": "application/json"}
+        with urlopen(Request(self.about["api_url"] + path, data=data, headers=headers), timeout=10) as answer:
+            return json.load(answer)
+
+    def children(self, module: str) -> set[int]:
+        found = set()
+        for child in psutil.Process(self.process.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):  # a zombie is one of these
+                found |= {child.pid} if module in child.cmdline() else set()
+        return found
+
+    def came_back(self, module: str, former: int) -> bool:
+        return bool(self.children(module) - {former})
+
+    def is_ready(self, service: str) -> bool:
+        try:
+            with urlopen(self.about["health"][service], timeout=5) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def nothing_is_left(self) -> bool:
+        return not any(process.is_running() and process.status() != "zombie" for process in self.tree.values())
+
+
+@contextmanager
+def dev(home: Home) -> Iterator[Stack]:
+    process = subprocess.Popen(
+        python_command("services.cli.main", "dev"),
+        env=environ_for(home),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+
+        def up() -> bool:
+            assert process.poll() is None, "runr dev has ended"
+            return bool(home.recall("stack.json"))
+
+        eventually(up, "the stack is up", START_S)
+        yield Stack(home, process)
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        process.wait(60)
+
+
+@pytest.fixture
+def home() -> Iterator[Home]:
+    with temporary_home("dev") as made:
+        yield made
+
+
+def test_data_and_token_survive_a_restart_and_sigterm_leaves_nothing(home: Home) -> None:
+    with dev(home) as stack:
+        (event_id,) = stack.call("/api/events", {"name": "order.created", "data": {"order_id": "o-1"}})["ids"]
+        stack.process.terminate()
+        assert stack.process.wait(DEADLINE_S) == 0
+        assert stack.nothing_is_left()
+        assert home.recall("stack.json") == {}
+    with dev(home) as again:
+        assert again.about["token"] == stack.about["token"]
+        assert again.about["api_url"] == stack.about["api_url"]
+        assert again.call(f"/api/events/{event_id}")["name"] == "order.created"
+
+
+def test_whatever_is_killed_comes_back(home: Home) -> None:
+    with dev(home) as stack:
+        for service in sorted(SERVICES):
+            (before,) = stack.children(service)
+            os.kill(before, signal.SIGKILL)
+            eventually(partial(stack.came_back, service, before), f"{service} runs again")
+            eventually(partial(stack.is_ready, service), f"{service} is ready again")
+        (keeper,) = stack.children("services.embedded.keeper")
+        os.kill(keeper, signal.SIGKILL)
+        eventually(partial(stack.came_back, "services.embedded.keeper", keeper), "the keeper runs again")
+        eventually(lambda: all(stack.is_ready(service) for service in SERVICES), "all are ready again")
+        assert stack.call("/api/events", {"name": "order.created"})["events"][0]["duplicate"] is False
+        found = runr(home, "doctor")
+        assert found.returncode == 0, found.stdout + found.stderr
+        assert {f"ok    {service} is ready" for service in SERVICES} <= set(found.stdout.splitlines())
+
+
+def test_the_death_of_dev_leaves_nothing(home: Home) -> None:
+    with dev(home) as stack:
+        stack.process.kill()
+        stack.process.wait()
+        eventually(stack.nothing_is_left, "services and servers are gone")
+
+
+def test_two_stacks_run_side_by_side_but_not_in_one_home(home: Home) -> None:
+    with temporary_home("dev") as other, dev(home) as one, dev(other) as two:
+        assert one.about["api_url"] != two.about["api_url"]
+        (event_id,) = one.call("/api/events", {"name": "only.here"})["ids"]
+        assert [event["id"] for event in one.call("/api/events?name=only")["data"]] == [event_id]
+        assert two.call("/api/events?name=only")["data"] == []
+        refused = runr(home, "dev")
+        assert refused.returncode == 1
+        assert f"already runs in {home.path} (process {one.process.pid})" in refused.stderr
+
+
+def test_doctor_without_a_stack_says_what_is_missing(home: Home) -> None:
+    found = runr(home, "doctor")
+    assert found.returncode == 2
+    assert "DATABASE_URL is not set" in found.stderr
+
+
+def test_wrong_usage_ends_with_two(home: Home) -> None:
+    assert runr(home, "serve", "everything").returncode == 2
+    assert runr(home).returncode == 2
