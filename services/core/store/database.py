@@ -81,6 +81,7 @@ class Database:
                 timeout=5,
                 command_timeout=30,
                 max_inactive_connection_lifetime=3600,
+                reset=_keep,  # statements leave no session state behind; resetting would cost a round trip each time
             )
         async with self.connection() as connection:
             await check_fitness(connection)
@@ -114,6 +115,10 @@ class Database:
         """Raises Unavailable when the server does not answer."""
         async with self.connection() as connection:
             await connection.fetchval("select 1")
+
+
+async def _keep(_connection: asyncpg.Connection) -> None:
+    """Give a connection back as it is."""
 
 
 async def check_fitness(connection: asyncpg.Connection) -> None:

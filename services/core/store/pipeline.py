@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from uuid import UUID
 
 import asyncpg
@@ -24,6 +25,16 @@ from services.core.store.queries import queries
 log = logging.getLogger(__name__)
 
 _REFUSED = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.ProgramLimitExceededError)
+_BUSY_PAUSE_S = 0.01
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """An item whose end somebody awaits. `in_doubt`: it was sent once and the answer was lost."""
+
+    item: CommitItem
+    future: asyncio.Future[Committed]
+    in_doubt: bool = False
 
 
 class Pipeline:
@@ -34,7 +45,7 @@ class Pipeline:
         self._owner = owner
         self._max_items = max_items
         self._max_bytes = max_bytes
-        self._queue: deque[tuple[CommitItem, asyncio.Future[Committed]]] = deque()
+        self._queue: deque[_Waiting] = deque()
         self._wake = asyncio.Event()
         self._connection: asyncpg.Connection | None = None
 
@@ -46,7 +57,7 @@ class Pipeline:
     async def commit(self, item: CommitItem) -> Committed:
         """Commit `item`. Returns after the commit. Raises Fenced (nothing written, not ours) or StorageRefused."""
         future: asyncio.Future[Committed] = asyncio.get_running_loop().create_future()
-        self._queue.append((item, future))
+        self._queue.append(_Waiting(item, future))
         self._wake.set()
         return await future
 
@@ -64,83 +75,95 @@ class Pipeline:
         finally:
             if self._connection is not None:
                 self._connection.terminate()
-            for _, future in self._queue:
-                future.cancel()
+            for waiting in self._queue:
+                waiting.future.cancel()
 
-    def _take(self) -> list[tuple[CommitItem, asyncio.Future[Committed]]]:
-        batch: list[tuple[CommitItem, asyncio.Future[Committed]]] = []
-        later: list[tuple[CommitItem, asyncio.Future[Committed]]] = []
+    def _take(self) -> list[_Waiting]:
+        batch: list[_Waiting] = []
+        later: list[_Waiting] = []
         runs: set[UUID] = set()
         size = 0
         while self._queue and len(batch) < self._max_items and (not batch or size < self._max_bytes):
-            item, future = self._queue.popleft()
-            if future.cancelled():
+            waiting = self._queue.popleft()
+            if waiting.future.cancelled():
                 continue
-            if item.run in runs:
-                later.append((item, future))
+            if waiting.item.run in runs:
+                later.append(waiting)
                 continue
-            runs.add(item.run)
-            size += item.weight
-            batch.append((item, future))
+            runs.add(waiting.item.run)
+            size += waiting.item.weight
+            batch.append(waiting)
         self._queue.extendleft(reversed(later))
         return batch
 
-    async def _settle(self, batch: list[tuple[CommitItem, asyncio.Future[Committed]]]) -> None:
+    async def _settle(self, batch: list[_Waiting]) -> None:
         """Bring every item of the batch to its end, or back into the queue."""
         try:
-            results = await self._execute([item for item, _ in batch])
+            results = await self._execute(batch)
         except _REFUSED as error:
             await self._halve(batch, error)
             return
-        for item, future in batch:
-            self._answer(item, future, results.get(item.run))
+        for waiting in batch:
+            self._answer(waiting, results.get(waiting.item.run))
 
-    def _answer(self, item: CommitItem, future: asyncio.Future[Committed], row: asyncpg.Record | None) -> None:
-        if future.done():
+    def _answer(self, waiting: _Waiting, row: asyncpg.Record | None) -> None:
+        if waiting.future.done():
             return
-        match row["result"] if row is not None else "g":
+        match _result(row):
             case "d":
                 assert row is not None
-                future.set_result(Committed(row["mail"] or 0, row["st"] or "", row["ga"]))
+                waiting.future.set_result(Committed(row["mail"] or 0, row["st"] or "", row["ga"]))
             case "b" | "n":  # busy: another transaction holds the row; not committed: the connection broke before it
-                asyncio.get_running_loop().call_later(0.01, self._again, item, future)
+                asyncio.get_running_loop().call_later(_BUSY_PAUSE_S, self._again, waiting)
             case _:
-                future.set_exception(Fenced())
+                waiting.future.set_exception(Fenced())
 
-    def _again(self, item: CommitItem, future: asyncio.Future[Committed]) -> None:
-        self._queue.append((item, future))
+    def _again(self, waiting: _Waiting) -> None:
+        self._queue.append(waiting)
         self._wake.set()
 
-    async def _halve(self, batch: list[tuple[CommitItem, asyncio.Future[Committed]]], error: Exception) -> None:
+    async def _halve(self, batch: list[_Waiting], error: Exception) -> None:
         if len(batch) == 1:
-            log.error("the database refuses a commit", extra={"run": str(batch[0][0].run)}, exc_info=error)
-            if not batch[0][1].done():
-                batch[0][1].set_exception(StorageRefused(type(error).__name__))
+            log.error("the database refuses a commit", extra={"run": str(batch[0].item.run)}, exc_info=error)
+            if not batch[0].future.done():
+                batch[0].future.set_exception(StorageRefused(type(error).__name__))
             return
         middle = len(batch) // 2
         await self._settle(batch[:middle])
         await self._settle(batch[middle:])
 
-    async def _execute(self, items: Sequence[CommitItem]) -> dict[UUID, asyncpg.Record]:
+    async def _execute(self, batch: Sequence[_Waiting]) -> dict[UUID, asyncpg.Record]:
         """One transaction; after a broken one, what became of it."""
-        in_doubt = False
+        broken = False
         pause = 0.05
         while True:
             try:
                 connection = await self._connect()
-                if in_doubt:
-                    rows = await connection.fetch(queries("pipeline")["committed"], self._owner, *_fences(items))
-                else:
-                    rows = await connection.fetch(statement(items), *arguments(self._owner, items))
-                return {row["run"]: row for row in rows}
+                if broken:
+                    return await self._committed(connection, batch)
+                items = [waiting.item for waiting in batch]
+                rows = await connection.fetch(statement(items), *arguments(self._owner, items))
+                results = {row["run"]: row for row in rows}
+                # The server may have gone on with an interrupted statement, and committed it after it was looked up.
+                late = [each for each in batch if each.in_doubt and _result(results.get(each.item.run)) in "fg"]
+                return results | (await self._committed(connection, late) if late else {})
             except _REFUSED:
                 raise
             except (*PASSING, Unavailable) as error:
-                log.warning("commit of %d items interrupted: %s", len(items), type(error).__name__)
-                in_doubt = True
+                log.warning("commit of %d items interrupted: %s", len(batch), type(error).__name__)
+                broken = True
+                for waiting in batch:
+                    waiting.in_doubt = True
                 self._drop()
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 1.0)
+
+    async def _committed(
+        self, connection: asyncpg.Connection, batch: Sequence[_Waiting]
+    ) -> dict[UUID, asyncpg.Record]:
+        fences = _fences([waiting.item for waiting in batch])
+        rows = await connection.fetch(queries("pipeline")["committed"], self._owner, *fences)
+        return {row["run"]: row for row in rows}
 
     async def _connect(self) -> asyncpg.Connection:
         if self._connection is None or self._connection.is_closed():
@@ -151,6 +174,11 @@ class Pipeline:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.terminate()
+
+
+def _result(row: asyncpg.Record | None) -> str:
+    """d done, b busy, n not committed, f fenced, g gone."""
+    return "g" if row is None else str(row["result"])
 
 
 def _fences(items: Sequence[CommitItem]) -> tuple[list[UUID], list[int], list[int], list[int]]:

@@ -1,4 +1,5 @@
 -- What a tenant sees: partitions, living in the tenant's own schema, of parents that one statement can write for all tenants.
+-- Keys end with the tenant: within a partition it is always the same, and statements over one tenant's table need not name it.
 
 create sequence rt.project_id as int;
 create sequence rt.workflow_id as int;
@@ -21,8 +22,8 @@ create table rt.projects (
     synced_at     timestamptz,
     sync_status   text,                            -- JSON: {"ok", "error"?, "warnings"?}
     created_at    timestamptz not null default rt.now(),
-    primary key (tenant, id),
-    unique (tenant, slug)
+    primary key (id, tenant),
+    unique (slug, tenant)
 ) partition by list (tenant);
 
 create table rt.workflows (
@@ -35,8 +36,8 @@ create table rt.workflows (
     archived_at timestamptz,
     created_at  timestamptz not null default rt.now(),
     updated_at  timestamptz not null default rt.now(),
-    primary key (tenant, id),
-    unique (tenant, project, name)
+    primary key (id, tenant),
+    unique (project, name, tenant)
 ) partition by list (tenant);
 
 create table rt.runs (
@@ -57,7 +58,7 @@ create table rt.runs (
     tags        jsonb not null default '[]',
     version     text not null default '',
     trace       text,                              -- traceparent of the request that started it
-    primary key (tenant, id)
+    primary key (id, tenant)
 ) partition by list (tenant);
 create index runs_event on rt.runs (event);
 create index runs_wf on rt.runs (wf, id);
@@ -75,7 +76,7 @@ create table rt.ends (
     steps    int not null,
     bytes    int not null,
     att      int not null,
-    primary key (tenant, run)
+    primary key (run, tenant)
 ) partition by list (tenant);
 create index ends_status on rt.ends (status, run);
 
@@ -97,7 +98,7 @@ create table rt.steps (
     att      int not null default 1,
     t0       timestamptz not null,
     t1       timestamptz not null,
-    primary key (tenant, run, sid)
+    primary key (run, sid, tenant)
 ) partition by list (tenant);
 
 -- Failed attempts, of a step (sid) or of the function (sid null). n counts within the run, k within the step since the last retry.
@@ -111,7 +112,7 @@ create table rt.attempts (
     note   text,
     t0     timestamptz not null,
     t1     timestamptz not null,
-    primary key (tenant, run, n)
+    primary key (run, n, tenant)
 ) partition by list (tenant);
 
 create table rt.events (
@@ -128,13 +129,13 @@ create table rt.events (
     effects     text not null,                     -- JSON: {"runs": [...], "resumed": n, "cancelled": n, "skipped": [...]}
     received_at timestamptz not null default rt.now(),
     trace       text,
-    primary key (tenant, id)
+    primary key (id, tenant)
 ) partition by list (tenant);
 create index events_name on rt.events (name text_pattern_ops, id);
 
 create table rt.usage (
     tenant int not null, wf int not null, day date not null, kind "char" not null, n bigint not null,
-    primary key (tenant, wf, day, kind)
+    primary key (wf, day, kind, tenant)
 ) partition by list (tenant);
 
 -- Adds what a tenant needs; safe to call again. ATTACH (not PARTITION OF) so that writers of other tenants go on.

@@ -38,7 +38,7 @@ begin
         where s.key is not null and (p_parents is null or s.parent = any (p_parents))
         order by s.wf, s.key, s.n
         on conflict do nothing;
-    select array_agg(s.id) into v_new
+    select coalesce(array_agg(s.id), '{}') into v_new
         from unnest(p_id, p_wf, p_idem, p_parent) s(id, wf, key, parent)
         where (p_parents is null or s.parent = any (p_parents))
           and (s.key is null or exists (select from rt.idem i where i.wf = s.wf and i.key = s.key and i.run = s.id));
@@ -98,8 +98,12 @@ begin
     insert into rt.wait (id, run, tenant, kind, seq, sid, name, fields, event, name_h, path_h, val_h, cond, child, due_at,
                          arming, since, created_at)
         select u.id, u.run, u.tenant, u.kind, u.seq, u.sid, u.name, u.fields, u.event, u.name_h, u.path_h, u.val_h, u.cond, u.child,
-               -- No timer outlives its run: the run's own deadline ends it first.
-               least(coalesce(to_timestamp(u.at_ms / 1000.0), v_now + u.delay_ms * interval '1 millisecond'), r.deadline),
+               -- No timer outlives its run: the run's own deadline ends it first. A cancel_on without a timeout is no
+               -- timer; one with a timeout counts from when the run is due, as the run's own timeout does.
+               case when u.kind = 'x' and u.delay_ms is null then null
+                    else least(coalesce(to_timestamp(u.at_ms / 1000.0), u.delay_ms * interval '1 millisecond' + coalesce(
+                        case when u.kind = 'x' and r.st = 'd' then
+                            (select d.due_at from rt.wait d where d.run = u.run and d.kind = 'd') end, v_now)), r.deadline) end,
                u.arming, to_timestamp(u.since_ms / 1000.0), v_now
         from unnest(p_run, p_tenant, p_id, p_kind, p_seq, p_sid, p_name, p_fields, p_event, p_name_h, p_path_h, p_val_h, p_cond,
                     p_child, p_delay_ms, p_at_ms, p_arming, p_since_ms)
@@ -127,9 +131,11 @@ begin
         select r.tenant, r.id, 'cancel_children', string_agg(c.id::text, ',')
         from unnest(p_run, p_status) u(run, status) join rt.live r on r.id = u.run join rt.live c on c.parent = r.id
         where u.status in ('cancelled', 'timed_out') group by r.tenant, r.id;
+    -- Who waits for the run need not be its parent: idempotency leads an invoke to a run that was started by another.
     insert into rt.mark (tenant, target, kind, body)
-        select r.tenant, r.parent, 'child_end', r.id::text
-        from rt.live r where r.id = any (p_run) and r.parent is not null;
+        select r.tenant, coalesce(r.parent, r.id), 'child_end', r.id::text
+        from rt.live r
+        where r.id = any (p_run) and (r.parent is not null or exists (select from rt.wait w where w.child = r.id));
     return query
         with d as (
             delete from rt.live r using unnest(p_run, p_status, p_output, p_error) u(run, status, output, error)

@@ -148,7 +148,7 @@ create function rt.commit_full_v1(
 #variable_conflict use_column
 declare
     v_done uuid[] := '{}';
-    v_child uuid[]; v_found uuid[];
+    v_child uuid[]; v_found uuid[]; v_open uuid[];
     v_row record;
 begin
     for v_row in select * from rt.commit_v1(
@@ -179,12 +179,16 @@ begin
         w_run, w_tenant, w_id, w_kind, w_seq, w_sid, w_name, w_fields, w_event, w_name_h, w_path, w_path_h,
         w_val_h, w_cond, w_child, w_delay_ms, w_at_ms, w_arming, w_since_ms,
         v_done || r_id);
-    -- Idempotency may lead to a run that exists: wait for that one, and if it has ended, say so at once.
+    if v_found is null then return; end if;
+    -- Idempotency may lead to a run that exists: wait for that one. While we hold its row it cannot end without seeing the
+    -- wait; where it has ended, or may be ending just now, a mark asks until the wait is served.
     update rt.wait w set child = c.run from unnest(v_child, v_found) c(id, run) where w.child = c.id;
+    select coalesce(array_agg(l.id), '{}') into v_open from (
+        select r.id from rt.live r where r.id = any (v_found) for share skip locked
+    ) l;
     insert into rt.mark (tenant, target, kind, body)
-        select w.tenant, w.run, 'child_end', w.child::text
-        from unnest(v_found) c(run) join rt.wait w on w.child = c.run
-        where not exists (select from rt.live r where r.id = c.run);
+        select distinct w.tenant, w.run, 'child_end', w.child::text
+        from rt.wait w where w.run = any (v_done) and w.child = any (v_found) and w.child <> all (v_open);
 end $$;
 
 -- After a commit whose answer was lost: did it happen? Only the holder moves rev under its epoch, so rev + 1 proves it was ours.
