@@ -1,0 +1,340 @@
+"""The set-based doors of the store against the state machine: from every status, each cause leads where `decide` says.
+
+Rows are placed in every status that the schema allows, the door is called once for all of them, and each must then be in
+the status that `decide` gives, or, where the table has no way, be exactly as it was.
+"""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+
+import asyncpg
+import pytest
+
+from services.core.domain import cause as causes
+from services.core.domain.cause import Cause
+from services.core.domain.op import Op, OpError, RunCompleted, RunFailed, Sleep, StepCompleted, StepFailed, WaitForEvent
+from services.core.domain.run import TERMINAL, RunView, Status
+from services.core.domain.transition import TABLE, IllegalTransition, decide
+from services.scheduler.partitions import EVERY_PARTITION
+from tests.support.hand import Hand
+from tests.support.live_rows import DAY_MS, LiveRows
+
+MAX_ATTEMPTS = 4
+GATE = 77
+FAILED = OpError("Boom", "no")
+
+_RESTS_IN = {Status.DELAYED: "d", Status.SLEEPING: "s", Status.WAITING: "e", Status.PARKED: "p"}
+_HOLDS_SLOT = frozenset({Status.QUEUED, Status.RUNNING, Status.PARKED})
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A run in a status. `gated`: it belongs to a gate; in some statuses it then has the slot."""
+
+    run: uuid.UUID
+    status: Status
+    gated: bool
+    failures: int = 0
+
+    @property
+    def lines_up(self) -> bool:
+        """Whether it would have to line up for a slot."""
+        return self.gated and self.status not in _HOLDS_SLOT
+
+    def view(self) -> RunView:
+        return RunView(
+            status=self.status,
+            max_attempts=MAX_ATTEMPTS,
+            function_failures=self.failures,
+            gated=self.lines_up,
+        )
+
+    def leads_to(self, cause: Cause) -> Status | None:
+        """Where the state machine leads; None: nowhere."""
+        try:
+            return decide(self.view(), cause, 0).status
+        except IllegalTransition:
+            return None
+
+
+async def place_all(rows: LiveRows, *, failures: int = 0) -> list[Placed]:
+    """Runs in every status that a run can have, with and without a gate."""
+    placed = []
+    for status in Status:
+        for gated in (False, True):
+            if status is Status.BLOCKED and not gated:
+                continue
+            placed.append(await place(rows, Placed(uuid.uuid4(), status, gated, failures)))
+    return placed
+
+
+async def place(rows: LiveRows, wanted: Placed) -> Placed:
+    """Bring a run into the status, with what the schema demands of a row in it."""
+    await rows.start_one(id=wanted.run, max_att=MAX_ATTEMPTS, ga=GATE if wanted.gated else None)
+    ended = wanted.status in TERMINAL
+    st = "q" if ended else wanted.status.value
+    owner = secrets.randbits(63) if st == "r" else None
+    await rows.value(
+        'update rt.live set st = $2::text::"char", owner = $3, fn_att = $4, epoch = 5, slot = $5, '
+        "qk = case when $2 in ('q', 'b') then rt.now() end where id = $1",
+        wanted.run,
+        st,
+        owner,
+        wanted.failures,
+        wanted.gated and (ended or wanted.status in _HOLDS_SLOT),
+    )
+    if ended:
+        await rows.value("select rt.finish_v1($1, $2, $3, $3, true)", [wanted.run], [wanted.status.value], [None])
+    return wanted
+
+
+async def open_waits(rows: LiveRows, placed: Sequence[Placed], kind: str, delay_ms: int) -> dict[uuid.UUID, uuid.UUID]:
+    """A wait for each active run: of the kind it rests in, else (a step beside others) of `kind`. Wait by run."""
+    waits = {}
+    for one in placed:
+        row = rows.wait(_RESTS_IN.get(one.status, kind), run=one.run, delay_ms=delay_ms)
+        async with rows.database.connection() as connection:
+            await connection.execute(
+                "insert into rt.wait (id, run, tenant, kind, sid, name, event, name_h, path_h, val_h, due_at) "
+                'select $1, r.id, $3, $4::text::"char", $5, $6, $7, $8, $9, $10, rt.now() + $11 * interval \'1 ms\' '
+                "from rt.live r where r.id = $2",
+                row.id, row.run, row.tenant, row.kind, row.sid, row.name, row.event, row.name_h, row.path_h, row.val_h,
+                float(delay_ms),
+            )  # fmt: skip
+        waits[one.run] = row.id
+    return waits
+
+
+async def compare(
+    rows: LiveRows, placed: Sequence[Placed], cause: Cause, door: Callable[[], Awaitable[object]]
+) -> None:
+    """Call the door and hold every run against the state machine."""
+    before = {one.run: await snapshot(rows, one.run) for one in placed}
+    await door()
+    for one in placed:
+        leads_to = one.leads_to(cause)
+        found = await rows.status(one.run)
+        label = f"{type(cause).__name__} of {one}"
+        assert found is (leads_to or one.status), label
+        if leads_to is None:
+            assert await snapshot(rows, one.run) == before[one.run], label
+        else:
+            assert found in TABLE[type(cause)][one.status], label
+
+
+async def snapshot(rows: LiveRows, run: uuid.UUID) -> tuple[object, ...]:
+    live = await rows.row("select * from rt.live where id = $1", run)
+    end = await rows.row("select * from rt.ends where run = $1", run)
+    return tuple(live or ()), tuple(end or ())
+
+
+async def fences(rows: LiveRows, run: uuid.UUID) -> asyncpg.Record:
+    row = await rows.row(
+        "select epoch, rev, mail from rt.live where id = $1 union all select epoch, rev, null from rt.ends where run = $1",
+        run,
+    )
+    assert row is not None
+    return row
+
+
+@pytest.mark.parametrize("door", ["claim_hinted", "claim_oldest"])
+async def test_lease_taken(rows: LiveRows, door: str) -> None:
+    placed = await place_all(rows)
+    owner = secrets.randbits(63)
+
+    async def claim() -> None:
+        if door == "claim_hinted":
+            await rows.rows("select * from rt.claim_hinted_v1($1, $2, 1000)", owner, [one.run for one in placed])
+        else:
+            await rows.rows("select * from rt.claim_oldest_v1($1, $2, '{1000}', 1000)", owner, [rows.tenant])
+
+    await compare(rows, placed, causes.LeaseTaken(), claim)
+    taken = [one for one in placed if one.status is Status.QUEUED]
+    assert taken
+    for one in taken:
+        assert (await fences(rows, one.run))["epoch"] == 6
+        assert await rows.value("select owner from rt.live where id = $1", one.run) == owner
+
+
+async def test_slot_granted(rows: LiveRows) -> None:
+    placed = await place_all(rows)
+    await compare(rows, placed, causes.SlotGranted(), lambda: rows.rows("select * from rt.grant_v1($1)", [GATE]))
+
+
+async def test_let_go(rows: LiveRows) -> None:
+    placed = await place_all(rows)
+
+    async def let_go() -> None:
+        for one in placed:
+            owner = await rows.value("select owner from rt.live where id = $1", one.run)
+            await rows.rows("select * from rt.let_go_v1($1, $2)", owner or 1, [one.run])
+
+    await compare(rows, placed, causes.LetGo(), let_go)
+    for one in placed:
+        if one.status is Status.RUNNING:
+            assert (await fences(rows, one.run))["epoch"] == 6
+
+
+@pytest.mark.parametrize("failures", [0, MAX_ATTEMPTS - 2, MAX_ATTEMPTS - 1])
+async def test_lease_expired(rows: LiveRows, failures: int) -> None:
+    placed = await place_all(rows, failures=failures)
+    await compare(rows, placed, causes.LeaseExpired(), lambda: rows.rows("select * from rt.rescue_v1(1000)"))
+    held = [one for one in placed if one.status is Status.RUNNING]
+    assert {await rows.status(one.run) for one in held} == (
+        {Status.FAILED} if failures == MAX_ATTEMPTS - 1 else {Status.QUEUED}
+    )
+    for one in held:
+        decision = decide(one.view(), causes.LeaseExpired(), 0)
+        kept = await rows.value("select fn_att from rt.live where id = $1", one.run)
+        assert kept in (None, decision.function_failures)
+        assert (await fences(rows, one.run))["epoch"] > 5
+
+
+@pytest.mark.parametrize("kind", ["s", "e", "b"])
+async def test_due(rows: LiveRows, kind: str) -> None:
+    placed = await place_all(rows)
+    await open_waits(rows, placed, kind, -1)
+    active = [one for one in placed if one.status not in TERMINAL]
+    await compare(rows, placed, causes.Due(), lambda: rows.rows("select * from rt.fire_v1($1, 1000)", EVERY_PARTITION))
+    for one in active:  # who only delivers moves the mail, and neither epoch nor revision
+        assert tuple(await fences(rows, one.run)) == (5, 0, 1)
+
+
+async def test_not_due_yet(rows: LiveRows) -> None:
+    placed = await place_all(rows)
+    await open_waits(rows, placed, "s", DAY_MS)
+    before = {one.run: await snapshot(rows, one.run) for one in placed}
+    await rows.rows("select * from rt.fire_v1($1, 1000)", EVERY_PARTITION)
+    await rows.rows("select * from rt.expire_v1(1000)")
+    for one in placed:
+        assert await snapshot(rows, one.run) == before[one.run]
+
+
+async def test_delivered(rows: LiveRows) -> None:
+    placed = await place_all(rows)
+    # A run gets events for its steps whatever it rests in; only its park is not one of them.
+    beside = [replace(one, status=Status.RUNNING) for one in placed]
+    waits = list((await open_waits(rows, beside, "e", DAY_MS)).values())
+    count = len(waits)
+
+    async def deliver() -> None:
+        await rows.rows(
+            "select * from rt.deliver_v1($1, $2, $3, $4, $5)",
+            waits,
+            ["c"] * count,
+            ["1"] * count,
+            [None] * count,
+            [uuid.uuid4()] * count,
+        )
+
+    await compare(rows, placed, causes.Delivered(), deliver)
+    for one in placed:
+        if one.status not in TERMINAL:
+            assert tuple(await fences(rows, one.run)) == (5, 0, 1)
+
+
+async def test_cancel(rows: LiveRows) -> None:
+    placed = await place_all(rows)
+    await open_waits(rows, placed, "s", DAY_MS)
+    runs = [one.run for one in placed]
+    count = len(runs)
+
+    async def cancel() -> None:
+        await rows.rows("select * from rt.finish_v1($1, $2, $3, $3, true)", runs, ["cancelled"] * count, [None] * count)
+
+    await compare(rows, placed, causes.Cancel(), cancel)
+    await nothing_is_left(rows)
+
+
+async def test_deadline_passed(rows: LiveRows) -> None:
+    placed = await place_all(rows)
+    await open_waits(rows, placed, "s", DAY_MS)
+    await rows.value("update rt.live set deadline = rt.now()")
+    await compare(rows, placed, causes.DeadlinePassed(), lambda: rows.rows("select * from rt.expire_v1(1000)"))
+    await nothing_is_left(rows)
+
+
+async def nothing_is_left(rows: LiveRows) -> None:
+    """Ended runs have no lease, wait, timer or slot; their epoch has moved past every holder's."""
+    assert await rows.value("select count(*) from rt.live") == 0
+    assert await rows.value("select count(*) from rt.wait") == 0
+    assert await rows.value("select bool_and(epoch = 6) from rt.ends")
+
+
+@pytest.mark.parametrize("gated", [False, True])
+async def test_retried(rows: LiveRows, gated: bool) -> None:
+    placed = [one for one in await place_all(rows) if one.status in TERMINAL and one.gated == gated]
+
+    async def retry() -> None:
+        for one in placed:
+            gate = GATE if gated else None
+            await rows.rows(
+                "select * from rt.retry_v1($1, $2, 4::smallint, 86400000, $3, null)", rows.tenant, one.run, gate
+            )
+
+    await compare(rows, placed, causes.Retried(), retry)
+    for one in placed:
+        if one.status is not Status.COMPLETED:
+            assert (await fences(rows, one.run))["epoch"] == 7, "the fences go on from where the run ended"
+
+
+RESULT = StepCompleted(id="a", name="a", output="1")
+
+
+@pytest.mark.parametrize(
+    ("ops", "status"),
+    [
+        ([RESULT], Status.RUNNING),
+        ([Sleep(id="a", name="a", duration_ms=DAY_MS)], Status.SLEEPING),
+        ([WaitForEvent(id="a", name="a", event="paid", timeout_ms=DAY_MS)], Status.WAITING),
+        ([StepFailed(id="a", name="a", error=FAILED)], Status.DELAYED),
+        ([StepFailed(id="a", name="a", error=FAILED, non_retriable=True)], Status.RUNNING),
+        ([RESULT, RunCompleted(output="2")], Status.COMPLETED),
+        ([RunFailed(error=FAILED)], Status.DELAYED),
+        ([RunFailed(error=FAILED, non_retriable=True)], Status.FAILED),
+    ],
+)
+async def test_answered(hand: Hand, rows: LiveRows, ops: list[Op], status: Status) -> None:
+    run = await hand.start("work")
+    decided = await hand.answer(run, *ops)
+    assert decided is status
+    assert await rows.status(run) is decided
+
+
+async def test_function_failed_until_the_last_attempt(hand: Hand, rows: LiveRows) -> None:
+    run = await hand.start("work")
+    for _ in range(MAX_ATTEMPTS - 1):
+        assert await hand.fail(run) is Status.DELAYED is await rows.status(run)
+        await hand.fire(run)
+        assert await rows.status(run) is Status.QUEUED
+    assert await hand.fail(run) is Status.FAILED is await rows.status(run)
+
+
+async def test_answered_by_a_run_whose_slot_another_waits_for(rows: LiveRows) -> None:
+    owner = secrets.randbits(63)
+    run, other = await rows.start(2, ga=GATE)
+    await rows.value("update rt.live set st = 'q', slot = true where id = $1", run)
+    await rows.claim(owner, [run])
+    decision = decide(
+        RunView(status=Status.RUNNING, max_attempts=4, gated=True), causes.Answered((RESULT,), wanted=True), 0
+    )
+    answer = await rows.commit(owner, run, keep=True, st="r", gate=GATE)
+    assert answer["result"] == "d"
+    assert await rows.status(run) is decision.status is Status.BLOCKED
+    assert await rows.status(other) is Status.BLOCKED
+    live = await rows.live(run)
+    assert live is not None
+    assert (live["slot"], live["owner"]) == (False, None)
+
+
+async def test_a_delivery_the_holder_has_not_seen_turns_letting_go_into_the_queue(rows: LiveRows) -> None:
+    for letter in ("s", "w", "d"):
+        owner = secrets.randbits(63)
+        run = await rows.held(owner)
+        await rows.value("update rt.live set mail = mail + 1 where id = $1", run)
+        assert (await rows.commit(owner, run, mail=0, st=letter))["st"] == "q"
+        assert await rows.status(run) is Status.QUEUED
