@@ -1,7 +1,7 @@
-"""The set-based doors of the store against the state machine: from every status, each cause leads where `decide` says.
+"""The set-based doors of the store against the state machine: from every status, each cause leads where `decide` does.
 
-Rows are placed in every status that the schema allows, the door is called once for all of them, and each must then be in
-the status that `decide` gives, or, where the table has no way, be exactly as it was.
+Rows are placed in every status that the schema allows, the door is called once for all of them, and each must then be
+in the status that `decide` gives, or, where the table has no way, be exactly as it was.
 """
 
 from __future__ import annotations
@@ -134,7 +134,8 @@ async def snapshot(rows: LiveRows, run: uuid.UUID) -> tuple[object, ...]:
 
 async def fences(rows: LiveRows, run: uuid.UUID) -> asyncpg.Record:
     row = await rows.row(
-        "select epoch, rev, mail from rt.live where id = $1 union all select epoch, rev, null from rt.ends where run = $1",
+        "select epoch, rev, mail from rt.live where id = $1 "
+        "union all select epoch, rev, null from rt.ends where run = $1",
         run,
     )
     assert row is not None
