@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanContext, StatusCode, TraceFlags
 
-from services.core.runtime.config import load
+from services.core.runtime.config import ConfigError, load
 from services.core.runtime.settings import TelemetrySettings
 from services.core.runtime.telemetry import Telemetry, start_telemetry
 from services.core.runtime.traceparent import extract, inject, is_sampled
@@ -31,7 +36,13 @@ def spans(telemetry: Telemetry, exporter: InMemorySpanExporter) -> dict[str, Rea
 
 @pytest.mark.parametrize(
     "environ",
-    [{}, {"OTEL_TRACES_EXPORTER": "none"}, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", "OTEL_SDK_DISABLED": "true"}],
+    [
+        {},
+        {"OTEL_SERVICE_NAME": "name", "OTEL_TRACES_SAMPLER": "always_on"},
+        {"OTEL_TRACES_EXPORTER": "none"},
+        {"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://x"},
+        {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://x", "OTEL_SDK_DISABLED": "true"},
+    ],
 )
 def test_off_by_default_and_then_a_callers_trace_passes_through(environ: dict[str, str]) -> None:
     telemetry = start_telemetry("ingest", load(TelemetrySettings, environ))
@@ -112,3 +123,134 @@ def test_a_future_version_is_read_as_far_as_it_is_known() -> None:
     future = extract(CALLER.replace("00-", "01-", 1) + "-more")
     assert future is not None
     assert inject(future) == CALLER
+
+
+@given(
+    st.one_of(
+        st.text(max_size=60),
+        st.from_regex(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-x)?", fullmatch=True),
+    )
+)
+def test_what_is_sampled_can_be_read(text: str) -> None:
+    context = extract(text)
+    assert is_sampled(text) is (context is not None and bool(context.trace_flags & TraceFlags.SAMPLED))
+
+
+def test_a_link_leads_to_another_trace_and_a_malformed_one_nowhere() -> None:
+    telemetry, exporter = recording()
+    run = telemetry.reserve(None)
+    telemetry.record("linked", start_ns=1, end_ns=2, parent=run, link=CALLER)
+    telemetry.record("alone", start_ns=1, end_ns=2, parent=run, link="nonsense")
+    made = spans(telemetry, exporter)
+    assert [inject(link.context) for link in made["linked"].links] == [CALLER]
+    assert made["alone"].links == ()
+
+
+def test_a_span_never_ends_before_it_begins() -> None:
+    telemetry, exporter = recording()
+    telemetry.record("set back", start_ns=10, end_ns=3, parent=None)
+    assert spans(telemetry, exporter)["set back"].end_time == 10
+
+
+@pytest.mark.parametrize(
+    ("sampler", "root", "below_sampled", "below_unsampled"),
+    [
+        ("parentbased_always_on", True, True, False),
+        ("parentbased_always_off", False, True, False),
+        ("always_on", True, True, True),
+        ("always_off", False, False, False),
+    ],
+)
+def test_the_standard_samplers(sampler: str, root: bool, below_sampled: bool, below_unsampled: bool) -> None:
+    telemetry, _ = recording(OTEL_TRACES_SAMPLER=sampler)
+    decided = [is_sampled(telemetry.reserve(parent)) for parent in (None, CALLER, UNSAMPLED)]
+    assert decided == [root, below_sampled, below_unsampled]
+    telemetry.close()
+
+
+def test_the_name_of_the_service_can_be_chosen() -> None:
+    telemetry, exporter = recording(OTEL_SERVICE_NAME="orders-engine")
+    telemetry.record("named", start_ns=1, end_ns=2, parent=None)
+    assert spans(telemetry, exporter)["named"].resource.attributes["service.name"] == "orders-engine"
+
+
+@pytest.mark.parametrize(
+    ("environ", "endpoint"),
+    [
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://one:4318/"}, "http://one:4318/v1/traces"),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://two/in"}, "http://two/in"),
+        (
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://one", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://two/in"},
+            "http://two/in",
+        ),
+    ],
+)
+def test_where_spans_go(monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], endpoint: str) -> None:
+    asked: list[str | None] = []
+
+    class Exporter(InMemorySpanExporter):
+        def __init__(self, endpoint: str | None) -> None:
+            super().__init__()
+            asked.append(endpoint)
+
+    monkeypatch.setattr("opentelemetry.exporter.otlp.proto.http.trace_exporter.OTLPSpanExporter", Exporter)
+    start_telemetry("ingest", load(TelemetrySettings, environ)).close()
+    assert asked == [endpoint]
+
+
+@pytest.mark.parametrize(
+    ("environ", "named"),
+    [
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "OTEL_EXPORTER_OTLP_PROTOCOL must be http/protobuf"),
+        (
+            {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/json"},
+            "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL must be http/protobuf",
+        ),
+        ({"OTEL_TRACES_SAMPLER": "some"}, "OTEL_TRACES_SAMPLER must be one of parentbased_always_on"),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_name(environ: dict[str, str], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        load(TelemetrySettings, environ)
+
+
+def test_the_protocol_of_traces_comes_before_the_general_one() -> None:
+    load(
+        TelemetrySettings,
+        {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"},
+    )
+
+
+class Deaf(SpanExporter):
+    """A receiver that takes a connection and never answers, until the test lets go."""
+
+    def __init__(self) -> None:
+        self.called = threading.Event()
+        self.let_go = threading.Event()
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self.called.set()
+        self.let_go.wait(30)
+        return SpanExportResult.FAILURE
+
+
+def test_a_deaf_receiver_holds_up_neither_work_nor_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "1")
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "64")
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "16")
+    exporter = Deaf()
+    telemetry = start_telemetry("ingest", load(TelemetrySettings, {}), exporter=exporter)
+    telemetry.record("first", start_ns=1, end_ns=2, parent=None)
+    assert exporter.called.wait(10)
+    began = time.monotonic()
+    for number in range(5_000):
+        telemetry.record(f"span {number}", start_ns=1, end_ns=2, parent=None)
+    recorded = time.monotonic()
+    telemetry.close(timeout_s=0.2)
+    closed = time.monotonic()
+    try:
+        # Hang guards: whoever waited for the receiver would be here only after its 30 s.
+        assert recorded - began < 10
+        assert closed - recorded < 10
+    finally:
+        exporter.let_go.set()

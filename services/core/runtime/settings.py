@@ -21,6 +21,7 @@ _KIB = 1 << 10
 _MIB = 1 << 20
 _DAY_MS = 86_400_000
 _HUGE = 1 << 40
+_OTLP_PROTOCOLS = ("http/protobuf", "http/json", "grpc")
 
 
 @dataclass(frozen=True)
@@ -40,17 +41,34 @@ class NatsSettings:
 
 @dataclass(frozen=True)
 class TelemetrySettings:
-    """Traces and logs. Traces are off unless one of the first two is set; the other OTEL_* are the SDK's own."""
+    """Traces. They are off unless one of the first three is set; OTEL_* that are not here are the SDK's own."""
 
     endpoint: str = setting("OTEL_EXPORTER_OTLP_ENDPOINT", parse.url("http", "https"), "", url=True)
+    traces_endpoint: str = setting("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", parse.url("http", "https"), "", url=True)
     traces_exporter: str = setting("OTEL_TRACES_EXPORTER", parse.choice("otlp", "console", "none"), "")
+    protocol: str = setting("OTEL_EXPORTER_OTLP_PROTOCOL", parse.choice(*_OTLP_PROTOCOLS), "http/protobuf")
+    traces_protocol: str = setting("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", parse.choice(*_OTLP_PROTOCOLS), "")
+    service_name: str = setting("OTEL_SERVICE_NAME", str, "")
     sampler: str = setting(
         "OTEL_TRACES_SAMPLER",
-        parse.choice("parentbased_always_on", "parentbased_always_off", "parentbased_traceidratio"),
+        parse.choice(
+            "parentbased_always_on",
+            "parentbased_always_off",
+            "parentbased_traceidratio",
+            "always_on",
+            "always_off",
+            "traceidratio",
+        ),
         "parentbased_always_on",
     )
     sample_ratio: float = setting("OTEL_TRACES_SAMPLER_ARG", parse.ratio, 1.0)
     sdk_disabled: bool = setting("OTEL_SDK_DISABLED", parse.boolean, False)
+
+    def __post_init__(self) -> None:
+        chosen = self.traces_protocol or self.protocol
+        if chosen != "http/protobuf":
+            variable = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL" if self.traces_protocol else "OTEL_EXPORTER_OTLP_PROTOCOL"
+            raise ValueError(f"{variable} must be http/protobuf: spans are sent by nothing else (got {chosen!r})")
 
 
 @dataclass(frozen=True)

@@ -8,98 +8,52 @@ reserves the root.
 
 from __future__ import annotations
 
+import logging
+import os
+import socket
+import threading
+import time
 from collections.abc import Mapping, Sequence
 
-from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter
-from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
-from opentelemetry.sdk.trace.sampling import (
-    ALWAYS_OFF,
-    ALWAYS_ON,
-    Decision,
-    ParentBased,
-    Sampler,
-    SamplingResult,
-    TraceIdRatioBased,
-)
-from opentelemetry.trace import (
-    Link,
-    NoOpTracer,
-    SpanContext,
-    SpanKind,
-    Status,
-    StatusCode,
-    TraceFlags,
-    Tracer,
-    TraceState,
-)
-from opentelemetry.util.types import Attributes
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Decision, ParentBased, Sampler, TraceIdRatioBased
+from opentelemetry.trace import Link, NoOpTracer, SpanContext, SpanKind, Status, StatusCode, TraceFlags, Tracer
 
+from services.core.runtime.preset_ids import DecidedOnce, PresetIds
 from services.core.runtime.settings import TelemetrySettings
-from services.core.runtime.traceparent import extract, inject, parent_context
+from services.core.runtime.traceparent import extract, inject, is_sampled, parent_context
 
-Attribute = str | int | float | bool
+log = logging.getLogger(__name__)
+
+Attribute = str | int | float | bool | Sequence[str]
+
+CLOSE_S = 3.0
+"""How long the end of a process may wait for a receiver of spans."""
 
 _SCOPE = "runr"
-
-
-class _PresetIds(IdGenerator):
-    """Random ids, except right after `preset`, for the one span that is started next."""
-
-    def __init__(self) -> None:
-        self._random = RandomIdGenerator()
-        self._next: SpanContext | None = None
-
-    def preset(self, identity: SpanContext | None) -> None:
-        self._next = identity
-
-    @property
-    def is_preset(self) -> bool:
-        return self._next is not None
-
-    def generate_trace_id(self) -> int:
-        return self._next.trace_id if self._next else self._random.generate_trace_id()
-
-    def generate_span_id(self) -> int:
-        return self._next.span_id if self._next else self._random.generate_span_id()
-
-
-class _DecidedOnce(Sampler):
-    """Asks `inner`, except for a span with a reserved identity: its decision was made when it was reserved."""
-
-    def __init__(self, inner: Sampler, ids: _PresetIds) -> None:
-        self._inner = inner
-        self._ids = ids
-
-    def should_sample(
-        self,
-        parent_context: Context | None,
-        trace_id: int,
-        name: str,
-        kind: SpanKind | None = None,
-        attributes: Attributes = None,
-        links: Sequence[Link] | None = None,
-        trace_state: TraceState | None = None,
-    ) -> SamplingResult:
-        if self._ids.is_preset:
-            return SamplingResult(Decision.RECORD_AND_SAMPLE, attributes)
-        return self._inner.should_sample(parent_context, trace_id, name, kind, attributes, links, trace_state)
-
-    def get_description(self) -> str:
-        return f"DecidedOnce({self._inner.get_description()})"
 
 
 class Telemetry:
     """The tracer of one process and the helpers around it. `enabled` tells whether anything is exported."""
 
-    def __init__(self, provider: TracerProvider | None, ids: _PresetIds, sampler: Sampler) -> None:
+    def __init__(self, provider: TracerProvider | None, ids: PresetIds, sampler: Sampler) -> None:
         self._provider = provider
         self._ids = ids
         self._sampler = sampler
         self.enabled = provider is not None
         self.tracer: Tracer = provider.get_tracer(_SCOPE) if provider else NoOpTracer()
+
+    @classmethod
+    def off(cls) -> Telemetry:
+        """Telemetry that records nothing."""
+        return cls(None, PresetIds(), ALWAYS_OFF)
+
+    @staticmethod
+    def now_ns() -> int:
+        """The clock of spans: unix nanoseconds."""
+        return time.time_ns()
 
     def reserve(self, parent: str | None) -> str:
         """The `traceparent` of a span to be recorded later, below `parent` or as a new root.
@@ -125,65 +79,97 @@ class Telemetry:
         kind: SpanKind = SpanKind.INTERNAL,
         attributes: Mapping[str, Attribute] | None = None,
         error: str | None = None,
+        link: str | None = None,
     ) -> str:
         """Makes a span after the fact and returns its `traceparent`. Times are unix nanoseconds.
 
         `identity` is a `traceparent` from `reserve`; its flags decide whether the span is recorded. `error` marks the
-        span as failed with that text.
+        span as failed with that text. `link` is the `traceparent` of a span of another trace that had a part in it.
         """
         if not self.enabled:
             return identity or parent or ""
         wanted = extract(identity)
         if wanted is not None and not wanted.trace_flags & TraceFlags.SAMPLED:
             return identity or ""
+        linked = extract(link)
         self._ids.preset(wanted)
         try:
             span = self.tracer.start_span(
-                name, context=parent_context(parent), kind=kind, attributes=attributes, start_time=start_ns
+                name,
+                context=parent_context(parent),
+                kind=kind,
+                attributes=attributes,
+                links=None if linked is None else [Link(linked)],
+                start_time=start_ns,
             )
         finally:
             self._ids.preset(None)
         if error is not None:
             span.set_status(Status(StatusCode.ERROR, error))
-        span.end(end_time=end_ns)
+        # A clock that was set back must not make a span that ends before it begins.
+        span.end(end_time=max(start_ns, end_ns))
         return inject(span.get_span_context())
 
-    def flush(self, timeout_s: float = 5.0) -> None:
-        """Sends what is buffered; blocks up to `timeout_s`."""
-        if self._provider is not None:
-            self._provider.force_flush(round(timeout_s * 1_000))
+    def follows(self, traceparent: str | None) -> bool:
+        """Whether spans below `traceparent` are wanted: the flag check that is all an unsampled run costs."""
+        return self.enabled and is_sampled(traceparent)
 
-    def close(self) -> None:
-        """Sends what is buffered and stops; blocks, so call it off the event loop."""
+    def flush(self) -> None:
+        """Sends what is buffered; blocks until the receiver has it or has been given up."""
         if self._provider is not None:
-            self._provider.shutdown()
+            self._provider.force_flush()
+
+    def close(self, timeout_s: float = CLOSE_S) -> None:
+        """Sends what is buffered and stops; blocks for at most `timeout_s`, so call it off the event loop.
+
+        What a receiver has not taken by then is lost: a process must not outlive its grace for its traces.
+        """
+        provider, self._provider = self._provider, None
+        self.enabled = False
+        if provider is None:
+            return
+        # A daemon: the SDK itself waits up to 30 s for a receiver that is away.
+        closing = threading.Thread(target=provider.shutdown, name="telemetry-close", daemon=True)
+        closing.start()
+        closing.join(timeout_s)
+        if closing.is_alive():
+            log.warning("the last spans are lost: their receiver does not take them", extra={"waited_s": timeout_s})
 
 
 def start_telemetry(service: str, settings: TelemetrySettings, *, exporter: SpanExporter | None = None) -> Telemetry:
     """The telemetry of `runr-<service>`. `exporter` replaces the one that the settings name."""
-    ids = _PresetIds()
-    sampler = _DecidedOnce(_sampler(settings), ids)
     chosen = exporter or _exporter(settings)
     if chosen is None:
-        return Telemetry(None, ids, sampler)
-    # Resource.create lets OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES add to the name given here.
-    resource = Resource.create({"service.name": f"runr-{service}", "service.namespace": "runr"})
+        return Telemetry.off()
+    ids = PresetIds()
+    sampler = DecidedOnce(_sampler(settings), ids)
+    # Resource.create adds what OTEL_RESOURCE_ATTRIBUTES holds; what is named here comes first.
+    resource = Resource.create(
+        {
+            "service.name": settings.service_name or f"runr-{service}",
+            "service.namespace": "runr",
+            "service.instance.id": f"{socket.gethostname()}/{os.getpid()}",
+        }
+    )
     provider = TracerProvider(sampler=sampler, resource=resource, id_generator=ids, shutdown_on_exit=False)
+    # Spans wait in a queue of a bounded size and leave by a thread: a receiver that is slow costs spans, never work.
     provider.add_span_processor(BatchSpanProcessor(chosen))
     return Telemetry(provider, ids, sampler)
 
 
 def _sampler(settings: TelemetrySettings) -> Sampler:
     roots: dict[str, Sampler] = {
-        "parentbased_always_on": ALWAYS_ON,
-        "parentbased_always_off": ALWAYS_OFF,
-        "parentbased_traceidratio": TraceIdRatioBased(settings.sample_ratio),
+        "always_on": ALWAYS_ON,
+        "always_off": ALWAYS_OFF,
+        "traceidratio": TraceIdRatioBased(settings.sample_ratio),
     }
-    return ParentBased(roots[settings.sampler])
+    root = roots[settings.sampler.removeprefix("parentbased_")]
+    return ParentBased(root) if settings.sampler.startswith("parentbased_") else root
 
 
 def _exporter(settings: TelemetrySettings) -> SpanExporter | None:
-    wanted = settings.traces_exporter or ("otlp" if settings.endpoint else "none")
+    named = settings.traces_endpoint or settings.endpoint
+    wanted = settings.traces_exporter or ("otlp" if named else "none")
     if settings.sdk_disabled or wanted == "none":
         return None
     if wanted == "console":
@@ -191,5 +177,6 @@ def _exporter(settings: TelemetrySettings) -> SpanExporter | None:
     # Imported here because a process without traces should not pay for the exporter.
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-    endpoint = f"{settings.endpoint.rstrip('/')}/v1/traces" if settings.endpoint else None
-    return OTLPSpanExporter(endpoint=endpoint)
+    # As the standard has it: the endpoint of one signal is used as it is, the general one gets the signal's path.
+    general = f"{settings.endpoint.rstrip('/')}/v1/traces" if settings.endpoint else None
+    return OTLPSpanExporter(endpoint=settings.traces_endpoint or general)

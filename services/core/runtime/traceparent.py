@@ -20,7 +20,7 @@ def inject(context: SpanContext) -> str:
 
 def extract(traceparent: str | None) -> SpanContext | None:
     """The remote span that `traceparent` names; None for an absent or malformed one, which the standard ignores."""
-    match = _TRACEPARENT.fullmatch(traceparent.strip()) if traceparent else None
+    match = _match(traceparent)
     if match is None or match[1] == "ff" or (match[1] == "00" and match[5]):
         return None
     context = SpanContext(
@@ -40,5 +40,10 @@ def parent_context(traceparent: str | None) -> Context:
 
 def is_sampled(traceparent: str | None) -> bool:
     """Whether the span behind `traceparent` is recorded: the decision for a whole run, made once."""
-    remote = extract(traceparent)
-    return remote is not None and bool(remote.trace_flags & TraceFlags.SAMPLED)
+    # Most are not, and are asked for every step: the whole is only looked at when the flag says yes.
+    match = _match(traceparent)
+    return match is not None and bool(int(match[4], 16) & TraceFlags.SAMPLED) and extract(traceparent) is not None
+
+
+def _match(traceparent: str | None) -> re.Match[str] | None:
+    return _TRACEPARENT.fullmatch(traceparent.strip()) if traceparent else None
