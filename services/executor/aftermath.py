@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 from uuid import UUID
 
 from services.core.domain.errors import Unavailable
 from services.core.domain.run import Status
 from services.core.domain.transition import Decision
+from services.core.engine.accept_events import EventAcceptor
 from services.core.engine.gates import Gates
 from services.core.engine.hints import TIMER_HORIZON_MS, Hints
 from services.core.engine.look_back import LookBack
+from services.core.engine.run_events import RunEventMarks, hears_run_events
 from services.core.engine.send_events import SendEventMarks
 from services.core.runtime.clock import Clock
 from services.core.store.commit_item import CommitItem, Committed
@@ -25,19 +28,21 @@ log = logging.getLogger(__name__)
 class Aftermath:
     """Collects what commits leave to do and does it in the background, together."""
 
-    def __init__(self, database: Database, hints: Hints, send_marks: SendEventMarks, clock: Clock) -> None:
+    def __init__(self, database: Database, hints: Hints, acceptor: EventAcceptor, clock: Clock) -> None:
         self._database = database
         self._gates = Gates(database, hints)
         self._touched: set[int | None] = set()
         self._look_back = LookBack(database, hints)
-        self._arming: list[UUID] = []
+        self._arming: asyncio.Queue[UUID] = asyncio.Queue()
         self._clock = clock
         self._hints = hints
-        self._send_marks = send_marks
+        self._send_marks = SendEventMarks(database, acceptor)
+        self._run_events = RunEventMarks(database, acceptor)
         self._ready: list[UUID] = []
         self._timers: list[tuple[UUID, int]] = []
         self._has_send_marks = False
         self._has_run_marks = False
+        self._has_run_events = False
         self._wake = asyncio.Event()
 
     def of(self, lease: Lease, decision: Decision, item: CommitItem, done: Committed) -> None:
@@ -53,21 +58,33 @@ class Aftermath:
             due_ms = row.at_ms if row.delay_ms is None else now + row.delay_ms
             if due_ms is not None and due_ms <= now + TIMER_HORIZON_MS:
                 self._timers.append((row.run, due_ms))
-        self._arming += [row.id for row in item.wait_rows if row.arming]
+        for row in item.wait_rows:
+            if row.arming:
+                self._arming.put_nowait(row.id)
         self._has_send_marks |= bool(item.mark_rows)
         self._has_run_marks |= item.end_row is not None and lease.parent is not None
-        if self._ready or self._timers or self._touched or self._arming or self._has_send_marks or self._has_run_marks:
+        self._has_run_events |= item.end_row is not None and hears_run_events(lease.definitions)
+        if self._ready or self._timers or self._touched:
+            self._wake.set()
+        if self._has_send_marks or self._has_run_marks or self._has_run_events:
             self._wake.set()
 
     async def run(self) -> None:
         """Carry out what was noted, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow_commits(), name="aftermath-commits")
+            # Apart: a look back may have to wait for the transactions of others, which nothing else here does.
+            group.create_task(self._look_back_for_waits(), name="aftermath-look-back")
+
+    async def _follow_commits(self) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            try:
-                await self._carry_out()
-            except Unavailable:
-                log.warning("marks are left to the scheduler: the database is away")
+            await _left_to_the_scheduler(self._carry_out())
+
+    async def _look_back_for_waits(self) -> None:
+        while True:
+            await _left_to_the_scheduler(self._look_back.arm(await self._arming.get()))
 
     async def _carry_out(self) -> None:
         ready, self._ready = self._ready, []
@@ -77,12 +94,13 @@ class Aftermath:
         await self._gates.grant(touched)
         for run, due_ms in timers:
             self._hints.timers(run, due_ms)
-        arming, self._arming = self._arming, []
-        for wait in arming:
-            await self._look_back.arm(wait)
         if self._has_send_marks:
             self._has_send_marks = False
             while await self._send_marks.sweep(0):
+                pass
+        if self._has_run_events:
+            self._has_run_events = False
+            while await self._run_events.sweep(0):
                 pass
         if self._has_run_marks:
             self._has_run_marks = False
@@ -97,3 +115,13 @@ class Aftermath:
         for row in rows:
             if row["cancelled"]:
                 self._hints.cancelled(row["owner"], [row["run"]])
+
+
+async def _left_to_the_scheduler(work: Awaitable[None]) -> None:
+    """Do it, or leave it to the scheduler's sweeps: nothing here may end the process, whatever one run has stored."""
+    try:
+        await work
+    except Unavailable:
+        log.warning("left to the scheduler: the database is away")
+    except Exception:
+        log.exception("left to the scheduler: carrying out what follows a commit failed")

@@ -14,7 +14,6 @@ from services.core.engine.authenticate import StoreAuthenticator
 from services.core.engine.definitions import DefinitionsCache
 from services.core.engine.hints import Hints
 from services.core.engine.retrying import retrying
-from services.core.engine.send_events import SendEventMarks
 from services.core.engine.signing_keys import require_encryption_key
 from services.core.rpc.credentials import server_credentials
 from services.core.rpc.server import RpcServer
@@ -146,7 +145,7 @@ class _Parts:
         owner = Owner(settings.database.url, node=node, settings=settings.lease, clock=runtime.clock)
         pipeline = Pipeline(settings.database.url, owner=owner.id)
         acceptor = EventAcceptor(self.database, self.definitions, hints, ids)
-        aftermath = Aftermath(self.database, hints, SendEventMarks(self.database, acceptor), runtime.clock)
+        aftermath = Aftermath(self.database, hints, acceptor, runtime.clock)
 
         def claimer(room: Callable[[], int], accept: Callable[[Lease], None]) -> Claimer:
             return Claimer(self.database, self.definitions, owner=owner.id, room=room, accept=accept)

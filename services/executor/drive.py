@@ -70,11 +70,14 @@ class Driver:
                 self._spans.end(span, lease, cause, None)
                 return True
             self._spans.end(span, lease, cause, item)
+            delivered = done.mail != lease.mail
             lease.advance(decision, item, done)
             await self._probe("before effects")
             self._aftermath.of(lease, decision, item, done)
             if decision.status is not Status.RUNNING or done.st != "r":
                 return True  # it rests, has ended, or gave its slot to a run that waited longer
+            if delivered:
+                return False  # what was delivered meanwhile is not in memory: whoever claims the run next reads it
         return False
 
     async def _commit(self, lease: Lease, cause: Answered | FunctionFailed) -> tuple[Decision, CommitItem, Committed]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
 import asyncpg
@@ -12,6 +13,8 @@ from services.core.engine.definitions import DefinitionsCache, TenantDefinitions
 from services.core.runtime.ids import ulid_text
 from services.core.store.queries import tenant_query
 from services.executor.lease import Lease
+
+log = logging.getLogger(__name__)
 
 _NO_ERROR = error_json("Error", "the step failed")
 
@@ -39,43 +42,53 @@ async def _load_tenant(
     failing = await _load_failing(connection, tenant, [row for row in live if row["att"] > row["att_from"]])
     leases = []
     for row in live:
-        run = row["id"]
-        entry = definitions.workflows[row["wf"]]
-        given = inputs[run]
-        memo = memos.get(run, StepsFragment())
-        leases.append(
-            Lease(
-                run=run,
-                tenant=tenant,
-                epoch=row["epoch"],
-                rev=row["rev"],
-                mail=row["mail"],
-                definitions=definitions,
-                entry=entry,
-                project=definitions.projects[entry.project],
-                source=given["source"],
-                event=EventInfo(
-                    id=ulid_text(given["event"]),
-                    name=given["event_name"],
-                    data=given["event_data"] or "{}",
-                    ts=given["event_ts"],
-                ),
-                test=given["test"],
-                parent=given["parent"],
-                trace=given["trace"],
-                started_ms=int(row["started"].timestamp() * 1000),
-                max_attempts=row["max_att"],
-                steps=row["steps"],
-                size=row["bytes"],
-                attempts=row["att"],
-                function_failures=row["fn_att"],
-                repeats=row["nd"],
-                gates=tuple(gate for gate in (row["ga"], row["gb"]) if gate is not None),
-                memo=memo,
-                failing={sid: n for sid, n in failing.get(run, {}).items() if sid not in memo.ids},
-            )
-        )
+        try:
+            leases.append(_lease(row, inputs[row["id"]], definitions, memos.get(row["id"]), failing.get(row["id"], {})))
+        except Exception:
+            # One row that cannot be read must not stop the others: nobody here knows it, so the heartbeat lets it go.
+            log.exception("run %s cannot be loaded", row["id"])
     return leases
+
+
+def _lease(
+    live: asyncpg.Record,
+    given: asyncpg.Record,
+    definitions: TenantDefinitions,
+    memo: StepsFragment | None,
+    failing: Mapping[str, int],
+) -> Lease:
+    entry = definitions.workflows[live["wf"]]
+    memo = memo or StepsFragment()
+    return Lease(
+        run=live["id"],
+        tenant=live["tenant"],
+        epoch=live["epoch"],
+        rev=live["rev"],
+        mail=live["mail"],
+        definitions=definitions,
+        entry=entry,
+        project=definitions.projects[entry.project],
+        source=given["source"],
+        event=EventInfo(
+            id=ulid_text(given["event"]),
+            name=given["event_name"],
+            data=given["event_data"] or "{}",
+            ts=given["event_ts"],
+        ),
+        test=given["test"],
+        parent=given["parent"],
+        trace=given["trace"],
+        started_ms=int(live["started"].timestamp() * 1000),
+        max_attempts=live["max_att"],
+        steps=live["steps"],
+        size=live["bytes"],
+        attempts=live["att"],
+        function_failures=live["fn_att"],
+        repeats=live["nd"],
+        gates=tuple(gate for gate in (live["ga"], live["gb"]) if gate is not None),
+        memo=memo,
+        failing={sid: n for sid, n in failing.items() if sid not in memo.ids},
+    )
 
 
 async def load_memos(connection: asyncpg.Connection, tenant: int, runs: Sequence[UUID]) -> dict[UUID, StepsFragment]:

@@ -17,10 +17,12 @@ import asyncpg
 from services.core.domain.errors import Unavailable
 from services.core.runtime.clock import Clock
 from services.core.runtime.settings import LeaseSettings
-from services.core.store.database import PASSING, connect
+from services.core.store.database import PASSING, connect, translated
 from services.core.store.queries import queries
 
 log = logging.getLogger(__name__)
+
+_UNLOCKED_S = 0.5  # without the lock only a beat younger than two seconds keeps others from burying this owner
 
 
 class OwnerLost(Exception):
@@ -37,6 +39,7 @@ class Owner:
         self._settings = settings
         self._clock = clock
         self._connection: asyncpg.Connection | None = None
+        self._has_lock = False
         self._confirmed = clock.monotonic()
         self._strangers: set[UUID] = set()
 
@@ -51,10 +54,11 @@ class Owner:
 
     async def register(self) -> None:
         """Begin to exist. Raises Unavailable."""
-        self._connection = await connect(self._dsn, "runr-executor-owner")
-        await self._connection.execute(queries("executor")["register_owner"], self.id, "executor", self._node)
-        await self._connection.execute(queries("executor")["hold_owner_lock"], self.id)
-        self._confirmed = self._clock.monotonic()
+        asked = self._clock.monotonic()
+        connection = await self._connected()
+        with translated():
+            await connection.execute(queries("executor")["register_owner"], self.id, "executor", self._node)
+        self._confirmed = asked
 
     async def keep(self, is_known: Callable[[], Container[UUID]]) -> None:
         """Beat until cancelled. Raises OwnerLost.
@@ -64,21 +68,28 @@ class Owner:
         do not know it.
         """
         while True:
-            await asyncio.sleep(self._settings.heartbeat_s)
+            await asyncio.sleep(self._settings.heartbeat_s if self._has_lock else _UNLOCKED_S)
             try:
-                connection = await self._connected()
-                asked = self._clock.monotonic()
-                if not await connection.fetchval(
-                    queries("executor")["beat"], self.id, timeout=self._settings.heartbeat_s
-                ):
-                    raise OwnerLost
-                self._confirmed = asked
-                await self._reconcile(connection, is_known())
+                async with asyncio.timeout(max(0.0, self._settings.ttl_s - self._silence)):
+                    alive = await self._beat(is_known)
             except (*PASSING, Unavailable) as error:
                 log.warning("heartbeat failed: %s", type(error).__name__)
                 self._drop()
-            if self._silence > self._settings.ttl_s:
+                alive = self._silence < self._settings.ttl_s
+            if not alive:
+                self._drop()
                 raise OwnerLost
+
+    async def _beat(self, is_known: Callable[[], Container[UUID]]) -> bool:
+        """Whether this owner is alive to the others."""
+        # A slow server is given time: who hangs up gives away the lock by which others tell the living from the dead.
+        connection = await self._connected()
+        asked = self._clock.monotonic()
+        if not await connection.fetchval(queries("executor")["beat"], self.id, timeout=self._settings.ttl_s / 2):
+            return False
+        self._confirmed = asked
+        await self._reconcile(connection, is_known())
+        return True
 
     async def leave(self) -> None:
         """Stop existing, after everything was let go."""
@@ -99,9 +110,14 @@ class Owner:
             await connection.fetch(queries("executor")["let_go"], self.id, list(lost))
 
     async def _connected(self) -> asyncpg.Connection:
+        """The connection, with the owner's lock as soon as it can be had: the server may still have a session of this
+        process that is cut off, and until that is gone the heartbeat alone speaks for the owner.
+        """
         if self._connection is None or self._connection.is_closed():
-            self._connection = await connect(self._dsn, "runr-executor-owner")
-            await self._connection.execute(queries("executor")["hold_owner_lock"], self.id)
+            self._connection, self._has_lock = await connect(self._dsn, "runr-executor-owner"), False
+        if not self._has_lock:
+            with translated():
+                self._has_lock = await self._connection.fetchval(queries("executor")["try_owner_lock"], self.id)
         return self._connection
 
     def _drop(self) -> None:

@@ -18,6 +18,7 @@ from services.core.store.commit_item import AttemptRow, CommitItem, EndRow, Mark
 from services.executor.lease import Lease
 
 _INVOKED = "runr/invoke"
+_MAX_MS = 2**31 - 1  # what the store's column takes: 24 days, longer than any request may last
 _NO_KEY = WaitKey(None, None, None, None, None)
 
 
@@ -95,7 +96,7 @@ class _Rows:
             error=None if effect.error is None else _error(effect.error),
             input=effect.input,
             att=effect.attempts if effect.error is not None else lease.failing.get(effect.id, 0) + 1,
-            ms=effect.duration_ms,
+            ms=min(effect.duration_ms, _MAX_MS),
         )
 
     def _attempt(self, effect: RecordAttempt) -> AttemptRow:
@@ -108,7 +109,7 @@ class _Rows:
             k=effect.number,
             error=_error(effect.error),
             note=effect.note,
-            ms=effect.duration_ms,
+            ms=min(effect.duration_ms, _MAX_MS),
         )
 
     def _wait(self, effect: OpenWait) -> WaitRow:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import time
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -19,6 +18,8 @@ from services.gateway.problem import as_domain_error, problem_response
 log = logging.getLogger(__name__)
 
 TRACE_HEADER = "x-trace-id"
+
+_PROBES = ("/healthz", "/readyz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +39,17 @@ def observing(telemetry: Telemetry, *, write_timeout_s: float) -> Middleware:
 
     @web.middleware
     async def observe(request: web.Request, handler: Handler) -> web.StreamResponse:
-        start_ns = time.time_ns()
+        start_ns = telemetry.now_ns()
         trace = _trace(telemetry, request.headers.get("traceparent"))
         request[REQUEST_TRACE] = trace
         try:
             response = await handler(request)
         except Exception as error:
             response = problem_response(as_domain_error(error, trace.trace_id), trace.trace_id)
+        except asyncio.CancelledError:
+            # What the services did for it is in its trace already: it must not be without its root.
+            _record(telemetry, trace, request, None, start_ns)
+            raise
         response.headers[TRACE_HEADER] = trace.trace_id
         _record(telemetry, trace, request, response.status, start_ns)
         await _send(request, response, write_timeout_s)
@@ -64,22 +69,22 @@ def _trace(telemetry: Telemetry, header: str | None) -> RequestTrace:
     return RequestTrace(None, f"00-{trace_id}-{secrets.token_hex(8)}-00", trace_id)
 
 
-def _record(telemetry: Telemetry, trace: RequestTrace, request: web.Request, status: int, start_ns: int) -> None:
+def _record(telemetry: Telemetry, trace: RequestTrace, request: web.Request, status: int | None, start_ns: int) -> None:
+    """Record the request's span; `status` None: it was cut off."""
     resource = request.match_info.route.resource
     template = resource.canonical if resource is not None else "unknown path"
+    if template.endswith(_PROBES) or not telemetry.follows(trace.traceparent):
+        return
+    answered = {} if status is None else {"http.response.status_code": status}
     telemetry.record(
         f"{request.method} {template}",
         start_ns=start_ns,
-        end_ns=time.time_ns(),
+        end_ns=telemetry.now_ns(),
         parent=trace.parent,
         identity=trace.traceparent,
         kind=SpanKind.SERVER,
-        attributes={
-            "http.request.method": request.method,
-            "http.route": template,
-            "http.response.status_code": status,
-        },
-        error=f"answered {status}" if status >= 500 else None,
+        attributes={"http.request.method": request.method, "http.route": template, **answered},
+        error="cut off" if status is None else f"answered {status}" if status >= 500 else None,
     )
 
 

@@ -20,6 +20,7 @@ from services.core.engine.definitions import DefinitionsCache
 from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints
 from services.core.engine.look_back import LookBack
+from services.core.engine.run_events import RunEventMarks
 from services.core.engine.send_events import SendEventMarks
 from services.core.rpc.credentials import server_credentials
 from services.core.rpc.server import Registration, RpcServer
@@ -49,7 +50,7 @@ from services.scheduler.duties.marks import Marks
 from services.scheduler.duties.owners import ForgetOwners
 from services.scheduler.duties.rehint import Rehint
 from services.scheduler.duties.rescue import Rescue
-from services.scheduler.duties.send_events import SendEvents
+from services.scheduler.duties.send_events import RunEvents, SendEvents
 from services.scheduler.duties.timeout import Timeout
 from services.scheduler.duties.usage import FoldUsage
 from services.scheduler.duties.wake import Wake
@@ -140,6 +141,7 @@ def _duties(
         Timeout(database, hints, marks.nudge),
         Rescue(database, hints, runtime.clock, settings.lease, marks.nudge),
         SendEvents(SendEventMarks(database, acceptor).sweep),
+        RunEvents(RunEventMarks(database, acceptor).sweep),
         SweepGates(Gates(database, hints)),
         Arming(LookBack(database, hints)),
         Rehint(database, hints, bus.pending),

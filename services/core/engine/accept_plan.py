@@ -25,7 +25,8 @@ _SHOWN = 1_000
 class Incoming:
     """An event to accept. `data` is JSON text. `event_id` is the dedupe key within its namespace `src`:
 
-    u the sender's, q the queue bridge's, w a workflow's. `project` and `run` say who sent it, when a workflow did.
+    u the sender's, q the queue bridge's, w a workflow's, r the end of a run. `project` and `run` say who sent it, when
+    a workflow did. `passed` names workflows (project/name) that this event does not start.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Incoming:
     project: int | None = None
     run: UUID | None = None
     test: bool = False
+    passed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,9 @@ def _fill_starts(plan: EventPlan, definitions: TenantDefinitions) -> None:
         if trigger.condition is not None and not is_true(evaluate(trigger.condition, event=plan.value)):
             continue
         seen.add(entry.id)
-        if entry.archived:
+        if f"{definitions.projects[entry.project].slug}/{entry.name}" in plan.incoming.passed:
+            plan.skipped.append(_skipped(entry, "loop", definitions))
+        elif entry.archived:
             plan.skipped.append(_skipped(entry, "archived", definitions))
         elif not entry.is_active:
             plan.skipped.append(_skipped(entry, "paused", definitions))

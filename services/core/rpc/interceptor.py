@@ -5,9 +5,9 @@ Outside in: errors (so that whatever fails below is masked or mapped), trace, au
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
@@ -24,6 +24,8 @@ from services.core.runtime.traceparent import extract
 log = logging.getLogger(__name__)
 
 DETAILS_LIMIT = "x-error-details-limit"
+
+_HEALTH = "/grpc.health.v1."
 
 
 class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
@@ -71,7 +73,7 @@ class _Around:
         self._traceparent = telemetry.reserve(self._parent)
         identity = extract(self._traceparent)
         self._trace_id = f"{identity.trace_id:032x}" if identity else secrets.token_hex(16)
-        self._start_ns = time.time_ns()
+        self._start_ns = telemetry.now_ns()
 
     def single(self, inner: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Awaitable[Any]]:
         async def behavior(request: Any, context: Any) -> Any:
@@ -117,20 +119,27 @@ class _Around:
         shown = (
             self._shown(error) if isinstance(error, Exception) and not isinstance(error, grpc.aio.AbortError) else None
         )
+        self._record(error, shown)
+        if shown is not None:
+            await context.abort_with_status(to_grpc(shown, max_bytes=self._details_bytes()))
+
+    def _record(self, error: BaseException | None, shown: DomainError | None) -> None:
+        if self._method.startswith(_HEALTH) or not self._telemetry.follows(self._traceparent):
+            return
         name = self._method.removeprefix("/")
-        failed = shown is not None and row_of(shown).http >= 500
+        fault = str(shown) if shown is not None and row_of(shown).http >= 500 else None
+        if isinstance(error, asyncio.CancelledError):
+            fault = "the caller went away"
         self._telemetry.record(
             name,
             start_ns=self._start_ns,
-            end_ns=time.time_ns(),
+            end_ns=self._telemetry.now_ns(),
             parent=self._parent,
             identity=self._traceparent,
             kind=SpanKind.SERVER,
             attributes={"rpc.system": "grpc", "rpc.method": name},
-            error=str(shown) if failed else None,
+            error=fault,
         )
-        if shown is not None:
-            await context.abort_with_status(to_grpc(shown, max_bytes=self._details_bytes()))
 
     def _shown(self, error: Exception) -> DomainError:
         if isinstance(error, DomainError) and type(error) is not DomainError:

@@ -158,9 +158,7 @@ class Pipeline:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 1.0)
 
-    async def _committed(
-        self, connection: asyncpg.Connection, batch: Sequence[_Waiting]
-    ) -> dict[UUID, asyncpg.Record]:
+    async def _committed(self, connection: asyncpg.Connection, batch: Sequence[_Waiting]) -> dict[UUID, asyncpg.Record]:
         fences = _fences([waiting.item for waiting in batch])
         rows = await connection.fetch(queries("pipeline")["committed"], self._owner, *fences)
         return {row["run"]: row for row in rows}

@@ -30,3 +30,9 @@ class SendEvents(PeriodicDuty):
         while done := await self._sweep(MIN_AGE_MS):
             sent += done
         return {"sent": sent}
+
+
+class RunEvents(SendEvents):
+    """The duty that accepts the events of ended runs."""
+
+    name = "run_events"

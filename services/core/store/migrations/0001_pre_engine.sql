@@ -46,7 +46,10 @@ create table rt.audit (
 );
 
 -- Bumped in the transaction of every change of a tenant's definitions: caches compare it.
-create table rt.defs_version (tenant int primary key references rt.tenant (id), v bigint not null default 0);
+-- `hears_runs`: some workflow listens to the ends of runs, so ends leave a mark.
+create table rt.defs_version (
+    tenant int primary key references rt.tenant (id), v bigint not null default 0, hears_runs bool not null default false
+);
 
 -- A process that may hold runs. Its heartbeat is the lease of all of them at once.
 create table rt.owner (
@@ -172,10 +175,6 @@ create table rt.idem (
     primary key (wf, key)
 );
 create index idem_run on rt.idem (run);
-
-create table rt.cron (trigger text primary key, tenant int not null, wf int not null, next_at timestamptz);
-create index cron_next on rt.cron (next_at);
-create table rt.cron_fire (trigger text not null, at timestamptz not null, run uuid not null, primary key (trigger, at));
 
 create table rt.usage_delta (
     id bigint generated always as identity primary key,

@@ -113,6 +113,12 @@ begin
         on conflict do nothing;
 end $$;
 
+-- The hash under which waits for the event of such an end are found; `domain.matching.name_hash` of its name.
+create function rt.run_event_hash(p_status text) returns bigint language sql immutable parallel safe as $$
+    select case p_status when 'completed' then -991737743410756256 when 'failed' then 2168381310529891003
+                         when 'cancelled' then -8449535088839493181 when 'timed_out' then -4286591803310868549 end
+$$;
+
 -- End runs: terminal row, no lease, no wait, no slot; what must follow elsewhere is left as marks.
 -- p_bump: the caller is not the holder, so the epoch moves and the holder's late answer finds itself fenced.
 create function rt.finish_v1(p_run uuid[], p_status text[], p_output text[], p_error text[], p_bump bool)
@@ -136,6 +142,13 @@ begin
         select r.tenant, coalesce(r.parent, r.id), 'child_end', r.id::text
         from rt.live r
         where r.id = any (p_run) and (r.parent is not null or exists (select from rt.wait w where w.child = r.id));
+    -- Platform events are written only where something listens.
+    insert into rt.mark (tenant, target, kind, body)
+        select r.tenant, r.id, 'run_event',
+               u.status || '/' || (r.epoch + case when p_bump then 1 else 0 end) || '/' || rt.ms(rt.now())
+        from unnest(p_run, p_status) u(run, status) join rt.live r on r.id = u.run
+        where exists (select from rt.defs_version d where d.tenant = r.tenant and d.hears_runs)
+           or exists (select from rt.wait w where w.tenant = r.tenant and w.name_h = rt.run_event_hash(u.status) and w.kind in ('e', 'x'));
     return query
         with d as (
             delete from rt.live r using unnest(p_run, p_status, p_output, p_error) u(run, status, output, error)

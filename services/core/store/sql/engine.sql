@@ -59,7 +59,7 @@ select status from {t}.ends where run = $1;
 -- name: send_marks
 -- Not locked: carrying a mark out twice is harmless, holding it over other transactions is not.
 select id, tenant, body from rt.mark
-where kind = 'send_event' and created_at <= rt.now() - $1::bigint * interval '1 millisecond'
+where kind = 'send_event' and id > $3 and created_at <= rt.now() - $1::bigint * interval '1 millisecond'
 order by id limit $2;
 
 -- name: delete_marks
@@ -116,3 +116,17 @@ where e.name = $1 and e.received_at >= $2 and ($4::uuid is null or e.id > $4)
   and not exists (select from {t}.steps s where s.run = $3 and s.event = e.id)
   and not exists (select from {t}.runs r where r.id = $3 and r.event = e.id)
 order by e.id limit $5;
+
+-- name: run_event_marks
+select id, tenant, target, body from rt.mark
+where kind = 'run_event' and created_at <= rt.now() - $1::bigint * interval '1 millisecond' order by id limit $2;
+
+-- name: ended_run
+select r.id, r.event, r.event_name, r.test, r.trace, r.project as project_id, w.name as workflow, p.slug as project,
+       en.output, en.error, coalesce(r.event_data, e.data) as event_data
+from {t}.runs r
+join {t}.workflows w on w.id = r.wf
+join {t}.projects p on p.id = r.project
+left join {t}.events e on r.event_data is null and e.id = r.event
+left join {t}.ends en on en.run = r.id
+where r.id = $1;

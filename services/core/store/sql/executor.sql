@@ -1,8 +1,8 @@
 -- name: register_owner
 insert into rt.owner (id, kind, node) values ($1, $2, $3);
 
--- name: hold_owner_lock
-select pg_advisory_lock($1);
+-- name: try_owner_lock
+select pg_try_advisory_lock($1);
 
 -- name: beat
 select rt.beat_v1($1);
