@@ -13,6 +13,7 @@ from services.core.bus.ready_consumer import consume_ready
 from services.core.domain.errors import Unavailable
 from services.core.runtime.health import NotReady
 from services.core.runtime.lifecycle import Component
+from services.core.store.database import ServerChanged
 from services.executor.incarnation import Incarnation
 from services.executor.owner import OwnerLost
 
@@ -69,8 +70,8 @@ class Executor(Component):
             log.info("holding runs", extra={"owner": incarnation.owner.id})
             try:
                 await incarnation.run()
-            except* OwnerLost:
-                log.error("this executor was declared dead or lost the database: all leases are dropped")
+            except* (OwnerLost, ServerChanged):
+                log.error("this executor was declared dead, or the database is another one: all leases are dropped")
                 self._current = None
                 self._alive.clear()
 

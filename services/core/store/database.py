@@ -28,7 +28,7 @@ PASSING = (
     asyncpg.OperatorInterventionError,
     asyncpg.TransactionRollbackError,
     asyncpg.InvalidTransactionStateError,
-    asyncpg.LockNotAvailableError,
+    asyncpg.ObjectNotInPrerequisiteStateError,  # a lock that is not to be had in time; a standby
     asyncpg.QueryCanceledError,
 )
 
@@ -37,6 +37,11 @@ class UnfitDatabase(Exception):
     """The server's settings do not keep what the engine promises, or the connection goes through a transaction
     pooler.
     """
+
+
+class ServerChanged(Exception):
+    """Behind the same address is another server, or one that was promoted or restored: what was acknowledged may be
+    gone there (rulings C3). Leases must be dropped and read again."""
 
 
 async def connect(dsn: str, name: str) -> asyncpg.Connection:
@@ -115,6 +120,14 @@ class Database:
         """Raises Unavailable when the server does not answer."""
         async with self.connection() as connection:
             await connection.fetchval("select 1")
+
+
+async def server_identity(connection: asyncpg.Connection) -> str:
+    """Which history the server writes: its system identifier and timeline. A failover or restore changes it."""
+    identity: str = await connection.fetchval(
+        "select system_identifier || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8) from pg_control_system()"
+    )
+    return identity
 
 
 async def _keep(_connection: asyncpg.Connection) -> None:

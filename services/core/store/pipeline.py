@@ -19,7 +19,7 @@ import asyncpg
 from services.core.domain.errors import Unavailable
 from services.core.store.batch import arguments, statement
 from services.core.store.commit_item import CommitItem, Committed, Fenced, StorageRefused
-from services.core.store.database import PASSING, connect
+from services.core.store.database import PASSING, ServerChanged, connect, server_identity
 from services.core.store.queries import queries
 
 log = logging.getLogger(__name__)
@@ -48,6 +48,7 @@ class Pipeline:
         self._queue: deque[_Waiting] = deque()
         self._wake = asyncio.Event()
         self._connection: asyncpg.Connection | None = None
+        self._identity: str | None = None
 
     @property
     def backlog(self) -> int:
@@ -62,7 +63,9 @@ class Pipeline:
         return await future
 
     async def run(self) -> None:
-        """Serve commits until cancelled. A lost connection is made again, for as long as it takes."""
+        """Serve commits until cancelled. A lost connection is made again, for as long as it takes. Raises
+        ServerChanged.
+        """
         try:
             while True:
                 await self._wake.wait()
@@ -165,7 +168,13 @@ class Pipeline:
 
     async def _connect(self) -> asyncpg.Connection:
         if self._connection is None or self._connection.is_closed():
-            self._connection = await connect(self._dsn, "runr-executor-pipeline")
+            connection = await connect(self._dsn, "runr-executor-pipeline")
+            identity = await server_identity(connection)
+            if self._identity not in (None, identity):
+                connection.terminate()
+                raise ServerChanged
+            self._identity = identity
+            self._connection = connection
         return self._connection
 
     def _drop(self) -> None:
