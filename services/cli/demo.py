@@ -14,7 +14,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from services.core.runtime.parent import PARENT_PIPE
 from services.core.runtime.python_child import python_command, python_environ
 from services.core.runtime.service import EXIT_OK
 from services.embedded.home import Home, temporary_folder
+from services.embedded.identity import OURSELVES
 
 _EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "workflows" / "orders" / "app.py"
 _LIMIT_S = 85.0
@@ -35,7 +36,7 @@ _ORDER = {"order_id": "o-1", "total": 42}
 # Long enough to be killed in, short enough to watch.
 _PACE = {"ORDERS_RESERVE_SECONDS": "2", "ORDERS_FRAUD_CHECK": "2s"}
 _OUR_PREFIXES = ("RUNR_", "WORKFLOWS_")
-_KEPT = ("RUNR_POSTGRES_BIN", "RUNR_NATS_BIN", "RUNR_LOG_LEVEL")
+_KEPT = ("RUNR_POSTGRES_BIN", "RUNR_NATS_BIN", "RUNR_LOG_LEVEL", "RUNR_LOG_FORMAT")
 
 
 async def run(environ: Mapping[str, str]) -> int:
@@ -44,6 +45,9 @@ async def run(environ: Mapping[str, str]) -> int:
         raise Failure(f"the demo needs the repository: {_EXAMPLE} is missing")
     with temporary_folder("demo") as folder:
         demo = Demo(environ, folder)
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
         try:
             async with asyncio.timeout(_LIMIT_S):
                 return await demo.play()
@@ -152,11 +156,12 @@ class Demo:
             "RUNR_WORKFLOW_SIGNING_KEY": revealed["signing_key"],
             "ORDERS_LOG": str(self._bodies),
         }
-        async with _process([sys.executable, str(_EXAMPLE), "--port", str(port)], environ) as function:
+        log = self._home.path / "function.log"
+        async with _process([sys.executable, str(_EXAMPLE), "--port", str(port)], environ, log) as function:
 
             async def listens() -> bool:
                 if function.returncode is not None:
-                    raise Failure("the example function did not start")
+                    raise Failure(f"the example function did not start:\n{log.read_text()}")
                 try:
                     _, writer = await asyncio.open_connection("127.0.0.1", port)
                 except OSError:
@@ -169,11 +174,20 @@ class Demo:
 
 
 @asynccontextmanager
-async def _process(command: list[str], environ: Mapping[str, str]) -> AsyncIterator[asyncio.subprocess.Process]:
+async def _process(
+    command: list[str], environ: Mapping[str, str], log: Path | None = None
+) -> AsyncIterator[asyncio.subprocess.Process]:
     """A child that is stopped afterwards; its own group, so that Ctrl-C lets us stop it in order."""
-    process = await asyncio.create_subprocess_exec(
-        *command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
-    )
+    with log.open("wb") if log else nullcontext() as errors:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            env=environ,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            start_new_session=True,
+            preexec_fn=OURSELVES.preexec(signal.SIGTERM),
+        )
     try:
         yield process
     finally:
@@ -201,4 +215,4 @@ def _clean(environ: Mapping[str, str], folder: Path) -> dict[str, str]:
         for name, value in environ.items()
         if name not in ("DATABASE_URL", "NATS_URL") and (name in _KEPT or not name.startswith(_OUR_PREFIXES))
     }
-    return {**python_environ(kept), "RUNR_HOME": str(folder), PARENT_PIPE: "1"}
+    return {"RUNR_LOG_FORMAT": "text", **python_environ(kept), "RUNR_HOME": str(folder), PARENT_PIPE: "1"}

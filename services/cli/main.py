@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whoever read our output has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OK
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         return EXIT_FAILED
 
 

@@ -18,15 +18,15 @@ def timeline(run: Mapping[str, Any]) -> str:
             f"  {step['id']:<22} {step['kind']:<15} {step['status']:<10} {len(step['attempts']) or 1:>8}"
             f" {_offset(step['started_at'], created)} {_offset(step['ended_at'], created)}"
         )
-        lines += [_fault(attempt, created) for attempt in step["attempts"] if attempt["error"]]
-    lines += [_fault(attempt, created) for attempt in run["attempts"] if attempt["error"]]
+        lines += [_fault("attempt", attempt, created) for attempt in step["attempts"] if attempt["error"]]
+    lines += [_fault("function attempt", attempt, created) for attempt in run["attempts"] if attempt["error"]]
     return "\n".join(lines) + "\n"
 
 
-def _fault(attempt: Mapping[str, Any], created: datetime | None) -> str:
+def _fault(what: str, attempt: Mapping[str, Any], created: datetime | None) -> str:
     error = attempt["error"]
     when = _offset(attempt["ended_at"] or attempt["started_at"], created).strip()
-    return f"    attempt {attempt['attempt']} failed at {when}: {error['name']}: {error['message']}"
+    return f"    {what} {attempt['attempt']} failed at {when}: {error['name']}: {error['message']}"
 
 
 def _instant(text: str | None) -> datetime | None:
