@@ -85,14 +85,16 @@ class Incarnation:
             await self._freed.wait()
 
     async def leave(self) -> None:
-        """Give back whatever is still held, then stop existing."""
-        held = list(self._held)
+        """Give back whatever is still held, without an attempt (rulings O8), then stop existing."""
         for task in list(self._held.values()):
             task.cancel()
         try:
+            # The database knows best: runs whose tasks were cancelled before this are in no memory any more.
+            async with self._database.connection() as connection:
+                held = [row["id"] for row in await connection.fetch(queries("executor")["held_runs"], self.owner.id)]
             await self._let_go(held)
         except Unavailable:
-            log.warning("%d runs are left to be recovered: the database is away", len(held))
+            log.warning("what is still held is left to be recovered: the database is away")
         await self.owner.leave()
 
     async def wait_for_room(self) -> int:
