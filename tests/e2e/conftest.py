@@ -14,6 +14,9 @@ from tests.support.stack import Servers, Stack
 
 REQUEST_TIMEOUT_S = 3.0
 
+# What a story brings about on purpose.
+MEANT = "the drain did not end in time"
+
 
 @pytest.fixture(scope="session")
 def stack(postgres_stack: EmbeddedStack, nats_stack: EmbeddedStack) -> Iterator[Stack]:
@@ -23,7 +26,7 @@ def stack(postgres_stack: EmbeddedStack, nats_stack: EmbeddedStack) -> Iterator[
     try:
         yield made
         run_apart(invariants.check(made.database_url))
-        assert made.faults() == []
+        assert [fault for fault in made.faults() if fault["message"] != MEANT] == []
     finally:
         run_apart(made.close())
 
@@ -31,6 +34,7 @@ def stack(postgres_stack: EmbeddedStack, nats_stack: EmbeddedStack) -> Iterator[
 @pytest.fixture
 async def rest(stack: Stack) -> AsyncIterator[Rest]:
     """A client in a new tenant, whose project `default` has no function yet."""
+    await stack.revive()
     async with stack.tenant() as client:
         yield client
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from runr_workflows import Context, Step, Workflows
+from runr_workflows import Context, OutgoingEvent, Step, Workflows
 
 from tests.support.rest import Rest, step_of
 from tests.support.workflow_app import Bodies, serving
@@ -13,9 +13,10 @@ from tests.support.workflow_app import Bodies, serving
 def chain(wf: Workflows, bodies: Bodies) -> None:
     @wf.workflow("first", triggers=[{"event": "chain.begun"}])
     def first(ctx: Context, step: Step) -> dict[str, Any]:
-        key = ctx.event["data"].get("key")
-        event: dict[str, Any] = {"name": "chain.first-done", "data": {"n": 1}}
-        sent = step.send_event("tell", {**event, "id": key} if key else event)  # type: ignore[typeddict-item]
+        event: OutgoingEvent = {"name": "chain.first-done", "data": {"n": 1}}
+        if "key" in ctx.event["data"]:
+            event["id"] = ctx.event["data"]["key"]
+        sent = step.send_event("tell", event)
         many = step.send_event("tell-many", [{"name": "chain.counted", "data": {"n": n}} for n in range(5)])
         return {"sent": sent["ids"], "many": many["ids"]}
 

@@ -41,7 +41,7 @@ SERVICES = ("scheduler", "executor", "ingest", "gateway")
 LEASE_TTL_S = 6.0
 
 _SETTINGS = {
-    "RUNR_GRACE": "10s",
+    "RUNR_GRACE": "2s",
     "RUNR_LOG_LEVEL": "warning",
     "RUNR_LOG_FORMAT": "json",
     "WORKFLOWS_ALLOW_PRIVATE_ENDPOINTS": "true",
@@ -173,6 +173,13 @@ class Stack:
         """Start a service that does not run; returns when it may get work."""
         self.children[name].start()
         await self.ready(name)
+
+    async def revive(self) -> None:
+        """Start what does not run, as a test that failed may have left it."""
+        for child in self.children.values():
+            if not child.runs:
+                child.start()
+        await self.ready()
 
     async def restart(self) -> None:
         """Stop everything in order, start everything again."""

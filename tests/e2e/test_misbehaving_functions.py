@@ -1,0 +1,125 @@
+"""Functions that answer anything but the protocol: a failed attempt with a named reason, seen in the run."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from tests.e2e.conftest import REQUEST_TIMEOUT_S
+from tests.support.fake_function import FakeFunction, Op, Reply, Request, Script, Wire, completed, replaying
+from tests.support.function_calls import head, silence, writing
+from tests.support.rest import Rest, steps_of
+
+OK = {"runr_workflow": "v1", "ops": [{"op": "run_completed", "output": "fine"}]}
+
+
+async def late(_: Request) -> Op:
+    """The right answer, too late."""
+    await asyncio.sleep(REQUEST_TIMEOUT_S + 1)
+    return {"op": "run_completed", "output": "late"}
+
+
+async def flood(writer: asyncio.StreamWriter) -> None:
+    """100 MB that were not announced."""
+    for _ in range(100):
+        writer.write(b"100000\r\n" + b"x" * (1 << 20) + b"\r\n")
+        await writer.drain()
+
+
+def reply(status: int = 200, body: bytes = b"", **headers: str | None) -> Script:
+    """A script that always answers this."""
+    return lambda _: Reply(status, body, {name.replace("_", "-"): value for name, value in headers.items()})
+
+
+# workflow → what its function answers, the name of the fault, and words of its message
+MISBEHAVIOURS: dict[str, tuple[Script, str, str]] = {
+    "garbage": (reply(body=b"\xff\x00\xfegarbage"), "ProtocolError", "JSON"),
+    "html": (reply(body=b"<html>hello</html>", Content_Type="text/html"), "ProtocolError", "JSON"),
+    "empty": (reply(), "ProtocolError", "expected an object"),
+    "json-but-no-answer": (reply(body=b'{"hello": "world"}'), "ProtocolError", "runr_workflow"),
+    "another-version": (reply(body=b'{"runr_workflow": "v9", "ops": []}'), "ProtocolError", "v9"),
+    "no-ops": (lambda _: [], "ProtocolError", "op"),
+    "an-unknown-op": (lambda _: {"op": "dance"}, "ProtocolError", "dance"),
+    "two-ops": (lambda _: [completed("a"), completed("b")], "ProtocolError", "op"),
+    "500": (reply(500, b"Traceback: no luck"), "FunctionHttpError", "Traceback: no luck"),
+    "404": (reply(404), "FunctionHttpError", "404"),
+    "redirect": (reply(302, Location="http://127.0.0.1:1/"), "FunctionHttpError", "302"),
+    "401": (reply(401, b'{"error": "bad signature"}'), "SignatureRejected", "401"),
+    "nothing": (lambda _: Wire(silence), "FunctionTimeout", f"{REQUEST_TIMEOUT_S:g} s"),
+    "too-late": (late, "FunctionTimeout", f"{REQUEST_TIMEOUT_S:g} s"),
+    "hangs-up": (lambda _: writing(), "FunctionUnreachable", ""),
+    "half-an-answer": (lambda _: writing(head("Content-Length: 100"), b'{"runr'), "FunctionUnreachable", ""),
+    "no-http": (lambda _: writing(b"SSH-2.0-OpenSSH_9.6\r\n"), "ProtocolError", ""),
+    "100-mb-announced": (lambda _: writing(head("Content-Length: 100000000"), then=silence), "AnswerTooLarge", ""),
+    "100-mb-unannounced": (
+        lambda _: writing(head("Transfer-Encoding: chunked"), then=flood),
+        "AnswerTooLarge",
+        "",
+    ),
+}
+
+
+async def set_up(rest: Rest, function: FakeFunction) -> None:
+    """Make this the function of the project."""
+    app = f"/projects/{rest.project}/workflows/app"
+    function.key = (await rest.ok("GET", f"{app}/signing-key"))["signing_key"]
+    shown = await rest.ok("PATCH", app, {"endpoint_url": function.url})
+    assert shown["sync"]["status"] == "synced", shown
+
+
+async def test_each_misbehaviour_has_its_name(rest: Rest) -> None:
+    scripts = {name: script for name, (script, _, _) in MISBEHAVIOURS.items()}
+    definitions = [{"name": name, "retries": 0} for name in scripts]
+    async with FakeFunction(scripts, definitions=definitions) as function:
+        await set_up(rest, function)
+        runs = {name: await rest.start(name) for name in scripts}
+        ended = dict(zip(runs, await asyncio.gather(*(rest.end(run) for run in runs.values())), strict=True))
+        assert len([request for request in function.requests if request.kind == "execute"]) == len(scripts)
+    for name, run in ended.items():
+        _, fault, words = MISBEHAVIOURS[name]
+        (attempt,) = run["attempts"]
+        assert (name, run["status"], run["error"]["name"]) == (name, "failed", fault)
+        assert (name, attempt["attempt"], attempt["error"]["name"]) == (name, 1, fault)
+        assert words in attempt["error"]["message"], (name, attempt)
+
+
+async def test_a_function_that_recovers_completes_its_run(rest: Rest) -> None:
+    answers: list[Any] = [Reply(503, b"starting"), Reply(body=b"<html>"), Reply(200, b"")]
+
+    def recovering(request: Request) -> Any:
+        return replaying(completed("work", 1), output="fine")(request) if not answers else answers.pop(0)
+
+    definitions = [{"name": "recovering", "retries": 3}]
+    async with FakeFunction({"recovering": recovering}, definitions=definitions) as function:
+        await set_up(rest, function)
+        run = await rest.start("recovering")
+        first = await rest.becomes(run, lambda found: found["attempts"])
+        assert first["status"] == "queued"
+        assert first["attempts"][0]["error"]["name"] == "FunctionHttpError"
+        assert first["due_at"] is not None
+        answers.clear()
+        assert await rest.completed(run) == "fine"
+        found = await rest.run(run)
+    assert steps_of(found) == {"work": "completed"}
+    assert len(found["attempts"]) == 1
+
+
+async def test_a_function_that_is_not_there_is_waited_for(rest: Rest) -> None:
+    definitions = [{"name": "work", "retries": 3}]
+    function = FakeFunction({"work": replaying(output="fine")}, definitions=definitions)
+    async with function:
+        await set_up(rest, function)
+    run = await rest.start("work")
+    found = await rest.becomes(run, lambda found: found["attempts"])
+    assert found["attempts"][0]["error"]["name"] == "FunctionUnreachable"
+    async with function:
+        assert await rest.completed(run) == "fine"
+
+
+async def test_a_step_that_never_gets_memoized_ends_as_non_determinism(rest: Rest) -> None:
+    async with FakeFunction({"loop": lambda _: completed("again", 1)}) as function:
+        await set_up(rest, function)
+        found = await rest.end(await rest.start("loop"))
+    assert (found["status"], found["error"]["name"]) == ("failed", "NonDeterminismError")
+    assert "again" in found["error"]["message"]
+    assert len(function.executions("loop")) == 4
