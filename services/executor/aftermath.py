@@ -15,6 +15,7 @@ from services.core.engine.gates import Gates
 from services.core.engine.hints import TIMER_HORIZON_MS, Hints
 from services.core.engine.look_back import LookBack
 from services.core.engine.run_events import RunEventMarks, hears_run_events
+from services.core.engine.run_traces import RunTraces
 from services.core.engine.send_events import SendEventMarks
 from services.core.runtime.clock import Clock
 from services.core.store.commit_item import CommitItem, Committed
@@ -28,11 +29,19 @@ log = logging.getLogger(__name__)
 class Aftermath:
     """Collects what commits leave to do and does it in the background, together."""
 
-    def __init__(self, database: Database, hints: Hints, acceptor: EventAcceptor, clock: Clock) -> None:
+    def __init__(
+        self,
+        database: Database,
+        hints: Hints,
+        acceptor: EventAcceptor,
+        clock: Clock,
+        traces: RunTraces | None = None,
+    ) -> None:
         self._database = database
+        self._traces = traces or RunTraces.off(database)
         self._gates = Gates(database, hints)
         self._touched: set[int | None] = set()
-        self._look_back = LookBack(database, hints)
+        self._look_back = LookBack(database, hints, self._traces)
         self._arming: asyncio.Queue[UUID] = asyncio.Queue()
         self._clock = clock
         self._hints = hints
@@ -61,6 +70,8 @@ class Aftermath:
         for row in item.wait_rows:
             if row.arming:
                 self._arming.put_nowait(row.id)
+        if item.end_row is not None and self._traces.spans.follows(lease.trace):
+            self._traces.ended([(lease.tenant, lease.run)])
         self._has_send_marks |= bool(item.mark_rows)
         self._has_run_marks |= item.end_row is not None and lease.parent is not None
         self._has_run_events |= item.end_row is not None and hears_run_events(lease.definitions)
@@ -108,7 +119,9 @@ class Aftermath:
 
     async def _apply_marks(self) -> None:
         async with self._database.connection() as connection:
-            rows = await connection.fetch(queries("executor")["apply_marks"], 0, 500)
+            rows = await connection.fetch(queries("executor")["apply_marks"], 0, 500, self._traces.enabled)
+        self._traces.delivered((row["tenant"], row["run"], row["resolved"]) for row in rows)
+        self._traces.ended((row["tenant"], row["run"]) for row in rows if row["cancelled"])
         await self._gates.grant(gate for row in rows for gate in (row["ga"], row["gb"]))
         ready = [row["run"] for row in rows if row["owner"] is None and not row["cancelled"]]
         self._hints.ready(ready)

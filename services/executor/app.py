@@ -14,6 +14,7 @@ from services.core.engine.authenticate import StoreAuthenticator
 from services.core.engine.definitions import DefinitionsCache
 from services.core.engine.hints import Hints
 from services.core.engine.retrying import retrying
+from services.core.engine.run_traces import RunTraces
 from services.core.engine.signing_keys import require_encryption_key
 from services.core.rpc.credentials import server_credentials
 from services.core.rpc.server import RpcServer
@@ -48,7 +49,7 @@ from services.executor.invoke import Invoker
 from services.executor.lease import Lease
 from services.executor.owner import Owner
 from services.executor.project_function import ProjectFunctions
-from services.executor.spans import RunSpans
+from services.executor.spans import ExecutorSpans
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,8 @@ def build(settings: Settings, runtime: Runtime, probe: Probe = no_probe) -> list
     calls = FunctionCalls(settings.functions, runtime.clock)
     sealer = Sealer(settings.encryption.key)
     definitions = DefinitionsCache(sealer, clock=runtime.clock, key_grace_ms=settings.functions.key_rotation_grace_ms)
-    parts = _Parts(settings, runtime, database, bus, sealer, definitions, calls, probe)
+    traces = RunTraces(database, runtime.telemetry)
+    parts = _Parts(settings, runtime, database, bus, sealer, definitions, calls, traces, probe)
     executor = Executor(bus, parts.incarnation)
     functions = ProjectFunctions(
         database=database,
@@ -102,7 +104,15 @@ def build(settings: Settings, runtime: Runtime, probe: Probe = no_probe) -> list
         plaintext=settings.rpc.plaintext,
         name="grpc-executor",
     )
-    return [DatabaseComponent(database, runtime.health), _KeyCheck(database, sealer), bus, calls, rpc, executor]
+    return [
+        DatabaseComponent(database, runtime.health),
+        _KeyCheck(database, sealer),
+        traces,
+        bus,
+        calls,
+        rpc,
+        executor,
+    ]
 
 
 class _KeyCheck(Component):
@@ -134,6 +144,7 @@ class _Parts:
     sealer: Sealer
     definitions: DefinitionsCache
     calls: FunctionCalls
+    traces: RunTraces
     probe: Probe
 
     def incarnation(self) -> Incarnation:
@@ -144,18 +155,19 @@ class _Parts:
         node = f"{socket.gethostname()}/{os.getpid()}"
         owner = Owner(settings.database.url, node=node, settings=settings.lease, clock=runtime.clock)
         pipeline = Pipeline(settings.database.url, owner=owner.id)
-        acceptor = EventAcceptor(self.database, self.definitions, hints, ids)
-        aftermath = Aftermath(self.database, hints, acceptor, runtime.clock)
+        acceptor = EventAcceptor(self.database, self.definitions, hints, ids, self.traces)
+        aftermath = Aftermath(self.database, hints, acceptor, runtime.clock, self.traces)
+        spans = ExecutorSpans(runtime.telemetry)
 
         def claimer(room: Callable[[], int], accept: Callable[[Lease], None]) -> Claimer:
-            return Claimer(self.database, self.definitions, owner=owner.id, room=room, accept=accept)
+            return Claimer(self.database, self.definitions, owner=owner.id, room=room, accept=accept, spans=spans)
 
         def driver(may_go_on: Callable[[], bool]) -> Driver:
             return Driver(
                 invoker=self._invoker(),
                 pipeline=pipeline,
                 aftermath=aftermath,
-                spans=RunSpans(runtime.telemetry, runtime.clock),
+                spans=spans,
                 limits=_limits(settings.limits),
                 ids=ids,
                 clock=runtime.clock,

@@ -20,6 +20,7 @@ from services.core.store.database import Database
 from services.core.store.queries import queries
 from services.executor.lease import Lease
 from services.executor.load import load_leases
+from services.executor.spans import ExecutorSpans
 
 log = logging.getLogger(__name__)
 
@@ -39,12 +40,14 @@ class Claimer:
         owner: int,
         room: Callable[[], int],
         accept: Callable[[Lease], None],
+        spans: ExecutorSpans,
     ) -> None:
         self._database = database
         self._definitions = definitions
         self._owner = owner
         self._room = room
         self._accept = accept
+        self._spans = spans
         self._hinted: deque[UUID] = deque(maxlen=65_536)
         self._wake = asyncio.Event()
         self._turn = 0
@@ -87,8 +90,9 @@ class Claimer:
         room = min(self._room(), _BATCH)
         runs = [self._hinted.popleft() for _ in range(min(room, len(self._hinted)))]
         async with self._database.connection() as connection:
+            begun_ns = self._spans.now_ns()
             rows = await connection.fetch(queries("executor")["claim_hinted"], self._owner, runs, room)
-            await self._take(connection, rows)
+            await self._take(connection, rows, begun_ns, found_by="hint")
 
     async def _look(self) -> bool:
         """Claim without hints; whether anything was there. Tenants take turns, and none gets more than its share."""
@@ -102,14 +106,18 @@ class Claimer:
             self._turn = (self._turn + 1) % len(tenants)
             tenants = tenants[self._turn :] + tenants[: self._turn]
             quota = max(1, room // len(tenants))
+            begun_ns = self._spans.now_ns()
             rows = await connection.fetch(
                 queries("executor")["claim_oldest"], self._owner, tenants, [quota] * len(tenants), room
             )
-            await self._take(connection, rows)
+            await self._take(connection, rows, begun_ns, found_by="look")
         return bool(rows)
 
-    async def _take(self, connection: asyncpg.Connection, rows: Sequence[asyncpg.Record]) -> None:
+    async def _take(
+        self, connection: asyncpg.Connection, rows: Sequence[asyncpg.Record], begun_ns: int, *, found_by: str
+    ) -> None:
         if not rows:
             return
         for lease in await load_leases(connection, self._definitions, rows):
+            self._spans.claimed(lease, begun_ns, found_by=found_by)
             self._accept(lease)

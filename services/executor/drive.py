@@ -17,7 +17,7 @@ from services.executor.aftermath import Aftermath
 from services.executor.invoke import Invoker
 from services.executor.lease import Lease
 from services.executor.record import commit_item
-from services.executor.spans import RunSpans
+from services.executor.spans import ExecutorSpans, Invocation
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class Driver:
         invoker: Invoker,
         pipeline: Pipeline,
         aftermath: Aftermath,
-        spans: RunSpans,
+        spans: ExecutorSpans,
         limits: Limits,
         ids: UlidFactory,
         clock: Clock,
@@ -62,14 +62,13 @@ class Driver:
     async def drive(self, lease: Lease) -> bool:
         """Drive the run until it rests or ends (True), or may not go on here and is still held (False)."""
         while self._may_go_on():
-            span = self._spans.begin(lease)
-            cause = await self._invoker.invoke(lease, span.traceparent)
             try:
-                decision, item, done = await self._commit(lease, cause)
+                with self._spans.invocation(lease) as invocation:
+                    cause = await self._invoker.invoke(lease, invocation.traceparent)
+                    invocation.answered()
+                    decision, item, done = await self._commit(lease, cause, invocation)
             except Fenced:
-                self._spans.end(span, lease, cause, None)
                 return True
-            self._spans.end(span, lease, cause, item)
             delivered = done.mail != lease.mail
             lease.advance(decision, item, done)
             await self._probe("before effects")
@@ -80,8 +79,11 @@ class Driver:
                 return False  # what was delivered meanwhile is not in memory: whoever claims the run next reads it
         return False
 
-    async def _commit(self, lease: Lease, cause: Answered | FunctionFailed) -> tuple[Decision, CommitItem, Committed]:
+    async def _commit(
+        self, lease: Lease, cause: Answered | FunctionFailed, invocation: Invocation
+    ) -> tuple[Decision, CommitItem, Committed]:
         decision, item = self._decide(lease, cause)
+        item = invocation.committing(item)
         await self._probe("before commit")
         try:
             done = await self._pipeline.commit(item)
@@ -90,6 +92,7 @@ class Driver:
             # (C23).
             fault = FunctionFault("StorageError", f"the database refused what the function answered ({error})")
             decision, item = self._decide(lease, FunctionFailed(fault))
+            item = invocation.committing(item)
             done = await self._pipeline.commit(item)
         await self._probe("after commit")
         return decision, item, done

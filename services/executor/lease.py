@@ -20,7 +20,10 @@ from services.core.store.commit_item import CommitItem, Committed
 
 @dataclass(slots=True, kw_only=True)
 class Lease:
-    """One held run. `epoch` and `rev` fence its commits, `mail` is the last delivery that was read."""
+    """One held run. `epoch` and `rev` fence its commits, `mail` is the last delivery that was read.
+
+    `span` is the trace context of the invocation in progress: what it starts and sends goes below it.
+    """
 
     run: UUID
     tenant: int
@@ -35,6 +38,7 @@ class Lease:
     test: bool
     parent: UUID | None
     trace: str | None
+    span: str | None = None
     started_ms: int
     max_attempts: int
     steps: int = 0

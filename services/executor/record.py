@@ -164,7 +164,7 @@ class _Rows:
                 trigger=trigger,
                 test=lease.test,
                 parent=lease.run,
-                trace=lease.trace,
+                trace=lease.span or lease.trace,
             )
         )
         self.waits += cancel_waits(entry, child, trigger)
@@ -172,7 +172,14 @@ class _Rows:
     def _send(self, effect: SendEvents) -> None:
         """The mark that sends the events, and the step's output that names them."""
         lease = self._lease
-        mark = SendMark.of(effect, run=lease.run, project=lease.entry.project, test=lease.test, ids=self._ids)
+        mark = SendMark.of(
+            effect,
+            run=lease.run,
+            project=lease.entry.project,
+            test=lease.test,
+            ids=self._ids,
+            trace=lease.span or lease.trace,
+        )
         self.marks.append(MarkRow(lease.run, lease.tenant, "send_event", mark.to_json()))
         self.steps[-1] = self.steps[-1]._replace(output=sent_output(mark.ids))
 

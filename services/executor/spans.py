@@ -1,77 +1,167 @@
-"""Spans of a run, built after the fact: one for each invocation, one below it for each step that it executed.
+"""Spans of what an executor does for a run: it claims it, invokes its function, and stores what the steps came to.
 
-All of them belong to the trace of the request that started the run, over days and processes: its `traceparent` is kept
-with it.
+All of them go below the start of the run, over days and processes. Steps are built after the fact from what is stored;
+an invocation's id is made before it begins, because the function's request carries it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import dataclasses
+import json
+from types import TracebackType
+from typing import Self
 
-from services.core.domain.cause import Answered, FunctionFailed
-from services.core.runtime.clock import Clock
-from services.core.runtime.ids import ulid_text
-from services.core.runtime.telemetry import Telemetry
-from services.core.store.commit_item import CommitItem
+from opentelemetry.trace import SpanKind
+
+from services.core.engine.run_spans import NS_PER_MS, WAIT_WORDS, RunSpans, run_attributes
+from services.core.runtime.telemetry import Attribute, Telemetry
+from services.core.store.commit_item import CommitItem, Fenced
 from services.executor.lease import Lease
 
-_NS_PER_MS = 1_000_000
+_ERROR_CHARS = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class InvocationSpan:
-    """An invocation that has begun: when (unix ms), and the trace context that its request carries."""
+class ExecutorSpans:
+    """Records what an executor does. A run that is not sampled, or all while traces are off, costs a look at a flag."""
 
-    started_ms: int
-    traceparent: str | None
-
-
-class RunSpans:
-    """Records what an executor did for its runs. Costs nothing while traces are off."""
-
-    def __init__(self, telemetry: Telemetry, clock: Clock) -> None:
+    def __init__(self, telemetry: Telemetry) -> None:
         self._telemetry = telemetry
-        self._clock = clock
+        self._runs = RunSpans(telemetry)
 
-    def begin(self, lease: Lease) -> InvocationSpan:
-        """An invocation begins."""
-        if not self._telemetry.enabled:
-            return InvocationSpan(0, lease.trace)
-        return InvocationSpan(self._clock.unix_ms(), self._telemetry.reserve(lease.trace))
+    def now_ns(self) -> int:
+        """The clock of spans."""
+        return self._telemetry.now_ns()
 
-    def end(
-        self, span: InvocationSpan, lease: Lease, cause: Answered | FunctionFailed, item: CommitItem | None
-    ) -> None:
-        """It has ended and `item` was committed (None: fenced, nothing was)."""
-        if not self._telemetry.enabled:
+    def claimed(self, lease: Lease, begun_ns: int, *, found_by: str) -> None:
+        """The run was claimed and what it has memoized was read. `found_by`: hint or look."""
+        if not self._runs.follows(lease.trace):
             return
-        end_ms = self._clock.unix_ms()
-        fault = cause.fault if isinstance(cause, FunctionFailed) else None
         self._telemetry.record(
-            f"invoke {lease.entry.name}",
-            start_ns=span.started_ms * _NS_PER_MS,
-            end_ns=end_ms * _NS_PER_MS,
+            "claim",
+            start_ns=begun_ns,
+            end_ns=self.now_ns(),
             parent=lease.trace,
-            identity=span.traceparent,
-            attributes={"runr.run_id": ulid_text(lease.run), "runr.attempt": lease.attempt},
-            error=None if fault is None else f"{fault.name}: {fault.message}",
+            attributes={
+                **run_attributes(lease.run, lease.entry.name),
+                "runr.found_by": found_by,
+                "runr.steps": lease.steps,
+            },
         )
+
+    def invocation(self, lease: Lease) -> Invocation:
+        """An invocation of the run's function, from its request to the commit of its answer: a context manager."""
+        if not self._runs.follows(lease.trace):
+            return Invocation(None, self._runs, lease, lease.trace)
+        return Invocation(self._telemetry, self._runs, lease, self._telemetry.reserve(lease.trace))
+
+
+class Invocation:
+    """One invocation. `traceparent` is its span's, or of the run's start where none is recorded."""
+
+    def __init__(self, telemetry: Telemetry | None, runs: RunSpans, lease: Lease, traceparent: str | None) -> None:
+        self.traceparent = traceparent
+        self._telemetry = telemetry
+        self._runs = runs
+        self._lease = lease
+        self._begun_ns = 0
+        self._answered_ns = 0
+        self._item: CommitItem | None = None
+
+    def __enter__(self) -> Self:
+        self._lease.span = self.traceparent
+        if self._telemetry is not None:
+            self._begun_ns = self._telemetry.now_ns()
+        return self
+
+    def answered(self) -> None:
+        """The function has answered, or failed to."""
+        if self._telemetry is not None:
+            self._answered_ns = self._telemetry.now_ns()
+
+    def committing(self, item: CommitItem) -> CommitItem:
+        """What is committed of the answer: the item, its children placed in the trace."""
+        self._item = item
+        if self._telemetry is not None and item.start_rows:
+            placed = tuple(row._replace(trace=self._runs.place(self.traceparent)) for row in item.start_rows)
+            self._item = dataclasses.replace(item, start_rows=placed)
+        return self._item
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._telemetry is None:
+            return
+        item = self._item if error is None else None
+        self._record(self._telemetry, item, error)
+        if item is not None:
+            self._record_steps(self._telemetry, item)
+            self._record_children(item)
+
+    def _record(self, telemetry: Telemetry, item: CommitItem | None, error: BaseException | None) -> None:
+        lease = self._lease
+        attributes: dict[str, Attribute] = {
+            **run_attributes(lease.run, lease.entry.name),
+            "runr.attempt": lease.attempt,
+        }
+        failure = None
+        if item is not None:
+            failure = next((_told(row.error) for row in item.attempt_rows if row.sid is None), None)
+            opened = [f"{WAIT_WORDS[row.kind]} {row.sid}" for row in item.wait_rows if row.sid and row.run == lease.run]
+            if opened:
+                attributes["runr.opened"] = opened
+        elif isinstance(error, Fenced):
+            attributes["runr.fenced"] = True
+            failure = "fenced: the run was not held by this process any more"
+        elif error is not None:
+            failure = f"cut off: {type(error).__name__}"
+        telemetry.record(
+            f"invoke {lease.entry.name}",
+            start_ns=self._begun_ns,
+            end_ns=telemetry.now_ns(),
+            parent=lease.trace,
+            identity=self.traceparent,
+            kind=SpanKind.CLIENT,
+            attributes=attributes,
+            error=failure,
+        )
+
+    def _record_steps(self, telemetry: Telemetry, item: CommitItem) -> None:
         for sid, duration_ms, error in _executions(item):
-            self._telemetry.record(
+            telemetry.record(
                 f"step {sid}",
-                start_ns=max(span.started_ms, end_ms - duration_ms) * _NS_PER_MS,
-                end_ns=end_ms * _NS_PER_MS,
-                parent=span.traceparent,
-                attributes={"runr.run_id": ulid_text(lease.run), "runr.step_id": sid},
+                start_ns=max(self._begun_ns, self._answered_ns - duration_ms * NS_PER_MS),
+                end_ns=self._answered_ns,
+                parent=self.traceparent,
+                attributes={**run_attributes(self._lease.run, self._lease.entry.name), "runr.step_id": sid},
                 error=error,
             )
 
+    def _record_children(self, item: CommitItem) -> None:
+        names = self._lease.definitions.workflows
+        for row in item.start_rows:
+            # A start with an idempotency key may have led to another run, which is in a trace already.
+            if row.idem is None:
+                self._runs.started(
+                    row.id,
+                    names[row.wf].name,
+                    trace=row.trace,
+                    parent=self.traceparent,
+                    begun_ns=self._answered_ns,
+                )
 
-def _executions(item: CommitItem | None) -> list[tuple[str, int, str | None]]:
+
+def _executions(item: CommitItem) -> list[tuple[str, int, str | None]]:
     """What was executed: step id, duration in ms, error. A failed attempt that is final is one execution, not two."""
-    if item is None:
-        return []
-    failed = {row.sid: (row.sid, row.ms, row.error) for row in item.attempt_rows if row.sid is not None}
-    stored = [(row.sid, row.ms, row.error) for row in item.step_rows if row.sid not in failed]
-    opened = [(row.sid, 0, None) for row in item.wait_rows if row.kind in "sec" and row.sid is not None]
-    return [*failed.values(), *stored, *opened]
+    failed = {row.sid: (row.sid, row.ms, _told(row.error)) for row in item.attempt_rows if row.sid is not None}
+    stored = [
+        (row.sid, row.ms, None if row.error is None else _told(row.error))
+        for row in item.step_rows
+        if row.sid not in failed
+    ]
+    return [*failed.values(), *stored]
+
+
+def _told(error: str) -> str:
+    """An error as it is stored, for people."""
+    found = json.loads(error)
+    return f"{found.get('name')}: {found.get('message')}"[:_ERROR_CHARS]

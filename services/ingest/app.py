@@ -16,6 +16,7 @@ from services.core.engine.definitions import DefinitionsCache
 from services.core.engine.hints import Hints
 from services.core.engine.replay_run import RunReplayer
 from services.core.engine.retry_run import RunRetrier
+from services.core.engine.run_traces import RunTraces
 from services.core.engine.start_run import RunStarter
 from services.core.rpc.credentials import server_credentials
 from services.core.rpc.server import Registration, RpcServer
@@ -74,17 +75,18 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
     definitions = DefinitionsCache(None, clock=runtime.clock)
     reader = RunReader(reads)
     ends = RunEnds(reader, runtime.clock)
+    traces = RunTraces(database, runtime.telemetry)
     events = EventService(
-        EventAcceptor(database, definitions, hints, ids),
+        EventAcceptor(database, definitions, hints, ids, traces),
         EventReader(reads),
         EventLimits(events=settings.limits.events_per_request, event_bytes=settings.limits.event_bytes),
     )
     runs = RunService(
         RunVerbs(
-            RunStarter(database, definitions, hints, ids),
-            RunCanceller(database, hints),
+            RunStarter(database, definitions, hints, ids, traces),
+            RunCanceller(database, hints, traces),
             RunRetrier(database, definitions, hints),
-            RunReplayer(database, definitions, hints, ids),
+            RunReplayer(database, definitions, hints, ids, traces),
         ),
         reader,
         ends,
@@ -107,6 +109,7 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
     return [
         DatabaseComponent(database, runtime.health),
         _Reads(reads, runtime.health),
+        traces,
         bus,
         server,
         ends,

@@ -21,6 +21,7 @@ from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints
 from services.core.engine.look_back import LookBack
 from services.core.engine.run_events import RunEventMarks
+from services.core.engine.run_traces import RunTraces
 from services.core.engine.send_events import SendEventMarks
 from services.core.rpc.credentials import server_credentials
 from services.core.rpc.server import Registration, RpcServer
@@ -101,13 +102,15 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
         credentials=server_credentials(settings.security),
         plaintext=settings.security.plaintext,
     )
+    traces = RunTraces(database, runtime.telemetry)
     return [
         DatabaseComponent(database, runtime.health),
         _Entrance(database, sealer, settings.access.bootstrap_token),
+        traces,
         bus,
         partitions,
         server,
-        _Duties(bus, _duties(settings, runtime, database, bus, hints, partitions)),
+        _Duties(bus, _duties(settings, runtime, database, bus, hints, partitions, traces)),
     ]
 
 
@@ -126,24 +129,30 @@ def _services(database: Database, sealer: Sealer, hints: Hints, runtime: Runtime
 
 
 def _duties(
-    settings: Settings, runtime: Runtime, database: Database, bus: Bus, hints: Hints, partitions: Partitions
+    settings: Settings,
+    runtime: Runtime,
+    database: Database,
+    bus: Bus,
+    hints: Hints,
+    partitions: Partitions,
+    traces: RunTraces,
 ) -> tuple[Wake, list[Duty]]:
     """The timers' duty, which also hears hints, and all duties."""
     theirs = DatabaseClock(runtime.clock)
     runtime.health.register("clock", _SkewCheck(theirs).check)
     ids = UlidFactory(runtime.clock, runtime.random)
-    acceptor = EventAcceptor(database, DefinitionsCache(None, clock=runtime.clock), hints, ids)
-    wake = Wake(database, partitions, hints, runtime.clock, theirs)
-    marks = Marks(database, hints)
+    acceptor = EventAcceptor(database, DefinitionsCache(None, clock=runtime.clock), hints, ids, traces)
+    wake = Wake(database, partitions, hints, runtime.clock, theirs, traces)
+    marks = Marks(database, hints, traces)
     duties: list[Duty] = [
         wake,
         marks,
-        Timeout(database, hints, marks.nudge),
-        Rescue(database, hints, runtime.clock, settings.lease, marks.nudge),
+        Timeout(database, hints, marks.nudge, traces),
+        Rescue(database, hints, runtime.clock, settings.lease, marks.nudge, traces=traces),
         SendEvents(SendEventMarks(database, acceptor).sweep),
         RunEvents(RunEventMarks(database, acceptor).sweep),
         SweepGates(Gates(database, hints)),
-        Arming(LookBack(database, hints)),
+        Arming(LookBack(database, hints, traces)),
         Rehint(database, hints, bus.pending),
         FoldUsage(database),
         ForgetOwners(database),

@@ -48,6 +48,8 @@ def test_off_by_default_and_then_a_callers_trace_passes_through(environ: dict[st
     telemetry = start_telemetry("ingest", load(TelemetrySettings, environ))
     assert not telemetry.enabled
     assert telemetry.reserve(CALLER) == CALLER
+    assert telemetry.reserve(CALLER[:-2] + "03") == CALLER
+    assert telemetry.reserve("nonsense") == ""
     assert telemetry.reserve(None) == ""
     assert telemetry.record("step", start_ns=1, end_ns=2, parent=CALLER) == CALLER
     telemetry.close()

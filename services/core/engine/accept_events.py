@@ -19,6 +19,7 @@ from services.core.engine.definitions import DefinitionsCache, TenantDefinitions
 from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints
 from services.core.engine.retrying import after_commit, retrying
+from services.core.engine.run_traces import RunTraces
 from services.core.engine.starts import cancel_waits, insert_starts, start_row
 from services.core.runtime.ids import UlidFactory
 from services.core.store.commit_item import StartRow, WaitRow
@@ -33,13 +34,24 @@ class _Aftermath:
     ready: list[UUID] = field(default_factory=list)
     gates: set[int | None] = field(default_factory=set)
     cancelled: dict[int, list[UUID]] = field(default_factory=dict)
+    ended: list[UUID] = field(default_factory=list)
+    delivered: list[asyncpg.Record] = field(default_factory=list)
+    started: list[tuple[UUID, str, str | None]] = field(default_factory=list)
 
 
 class EventAcceptor:
     """Accepts events of one tenant at a time, a request as a whole."""
 
-    def __init__(self, database: Database, definitions: DefinitionsCache, hints: Hints, ids: UlidFactory) -> None:
+    def __init__(
+        self,
+        database: Database,
+        definitions: DefinitionsCache,
+        hints: Hints,
+        ids: UlidFactory,
+        traces: RunTraces | None = None,
+    ) -> None:
         self._database = database
+        self._traces = traces or RunTraces.off(database)
         self._gates = Gates(database, hints)
         self._definitions = definitions
         self._hints = hints
@@ -63,12 +75,22 @@ class EventAcceptor:
         trace: str | None = None,
     ) -> list[Accepted]:
         """`accept` under ids fixed before: calling it again with the same ids and accept_id changes nothing more."""
+        begun_ns = self._traces.spans.now_ns()
         answers, aftermath = await retrying(lambda _: self._once(tenant, events, ids, accept_id, trace))
         self._hints.ready(aftermath.ready, traceparent=trace)
         await after_commit(self._gates.grant(aftermath.gates))
         for owner, runs in aftermath.cancelled.items():
             self._hints.cancelled(owner, runs)
+        self._trace(tenant, aftermath, trace, begun_ns)
         return answers
+
+    def _trace(self, tenant: int, aftermath: _Aftermath, trace: str | None, begun_ns: int) -> None:
+        if not self._traces.enabled:
+            return
+        for run, workflow, own in aftermath.started:
+            self._traces.spans.started(run, workflow, trace=own, parent=trace, begun_ns=begun_ns)
+        self._traces.delivered((tenant, row["run"], row["resolved"]) for row in aftermath.delivered)
+        self._traces.ended((tenant, run) for run in aftermath.ended)
 
     async def _once(
         self, tenant: int, events: Sequence[Incoming], ids: Sequence[UUID], accept_id: UUID, trace: str | None
@@ -100,7 +122,7 @@ class EventAcceptor:
         aftermath: _Aftermath,
     ) -> None:
         fill(plans, await _find_waits(connection, tenant, plans), definitions)
-        await _hit_runs(connection, tenant, plans, aftermath)
+        await _hit_runs(connection, tenant, plans, aftermath, traced=self._traces.enabled)
         await self._start_runs(connection, plans, trace, aftermath)
         await _store(connection, tenant, plans, trace)
 
@@ -123,16 +145,17 @@ class EventAcceptor:
                         event_data=None,
                         trigger=plan.value,
                         test=plan.incoming.test,
-                        trace=trace,
+                        trace=self._traces.spans.place(trace),
                     )
                 )
                 waits += cancel_waits(entry, run, plan.value)
         found = iter(zip(starts, await insert_starts(connection, starts, waits), strict=True))
         for plan in plans:
-            for _ in plan.starts:
+            for entry in plan.starts:
                 row, (run, is_new) = next(found)
                 plan.runs.append(run)
                 if is_new:
+                    aftermath.started.append((run, entry.name, row.trace))
                     aftermath.gates.add(row.ga)
                     aftermath.ready += [run] if row.ga is None else []
 
@@ -149,7 +172,7 @@ async def _find_waits(
 
 
 async def _hit_runs(
-    connection: asyncpg.Connection, tenant: int, plans: Sequence[EventPlan], aftermath: _Aftermath
+    connection: asyncpg.Connection, tenant: int, plans: Sequence[EventPlan], aftermath: _Aftermath, *, traced: bool
 ) -> None:
     """Cancel and resume what the plans say, as far as it is still there once the rows are locked."""
     hit = {run for plan in plans for run in plan.cancels} | {wait.run for plan in plans for wait in plan.resumes}
@@ -164,6 +187,7 @@ async def _hit_runs(
             )
             plan.cancelled = len(ended)
             plan.cancelled_runs = [row["run"] for row in ended]
+            aftermath.ended += plan.cancelled_runs
             aftermath.gates.update(gate for row in ended for gate in (row["ga"], row["gb"]))
             for row in ended:
                 if row["owner"] is not None:
@@ -178,7 +202,9 @@ async def _hit_runs(
                 [plan.payload] * count,
                 [None] * count,
                 [plan.id] * count,
+                traced,
             )
+            aftermath.delivered += delivered
             plan.resumed = sum(len(row["waits"]) for row in delivered)
             plan.resumed_runs = [row["run"] for row in delivered]
             aftermath.ready += [row["run"] for row in delivered if row["owner"] is None and row["ga"] is None]

@@ -10,6 +10,7 @@ from services.core.domain.errors import Conflict, NotFound
 from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints
 from services.core.engine.retrying import after_commit, retrying
+from services.core.engine.run_traces import RunTraces
 from services.core.store.database import Database
 from services.core.store.queries import queries, tenant_query
 
@@ -17,8 +18,9 @@ from services.core.store.queries import queries, tenant_query
 class RunCanceller:
     """Cancels runs. The row lock decides against a commit in flight: what committed first stays (rulings C1)."""
 
-    def __init__(self, database: Database, hints: Hints) -> None:
+    def __init__(self, database: Database, hints: Hints, traces: RunTraces | None = None) -> None:
         self._database = database
+        self._traces = traces or RunTraces.off(database)
         self._gates = Gates(database, hints)
         self._hints = hints
 
@@ -30,6 +32,7 @@ class RunCanceller:
         if ended is not None:
             self._hints.cancelled(ended["owner"], [run])
             await after_commit(self._gates.grant([ended["ga"], ended["gb"]]))
+            self._traces.ended([(tenant, run)])
 
     async def _once(self, tenant: int, run: UUID, keep_children: bool, *, again: bool) -> asyncpg.Record | None:
         async with self._database.transaction() as connection:

@@ -17,6 +17,7 @@ from services.core.domain.matching import event_value, holds
 from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints
 from services.core.engine.payload import event_payload
+from services.core.engine.run_traces import RunTraces
 from services.core.runtime.ids import ulid_text
 from services.core.store.database import Database
 from services.core.store.queries import queries, tenant_query
@@ -28,8 +29,9 @@ _PAUSES = (0.005, 0.01, 0.02, 0.05)
 class LookBack:
     """Arms waits that look back."""
 
-    def __init__(self, database: Database, hints: Hints) -> None:
+    def __init__(self, database: Database, hints: Hints, traces: RunTraces | None = None) -> None:
         self._database = database
+        self._traces = traces or RunTraces.off(database)
         self._hints = hints
         self._gates = Gates(database, hints)
 
@@ -79,8 +81,15 @@ class LookBack:
             if await connection.fetchval(had, wait["run"], event["id"]):
                 return False
             rows = await connection.fetch(
-                queries("engine")["deliver"], [wait["id"]], ["c"], [payload], [None], [event["id"]]
+                queries("engine")["deliver"],
+                [wait["id"]],
+                ["c"],
+                [payload],
+                [None],
+                [event["id"]],
+                self._traces.enabled,
             )
+        self._traces.delivered((row["tenant"], row["run"], row["resolved"]) for row in rows)
         free = [row for row in rows if row["owner"] is None]
         self._hints.ready([row["run"] for row in free if row["ga"] is None])
         await self._gates.grant(row["ga"] for row in free)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from services.core.domain.errors import Conflict, InvalidInput
@@ -11,6 +11,7 @@ from services.core.engine.definitions import DefinitionsCache
 from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints
 from services.core.engine.retrying import after_commit, retrying
+from services.core.engine.run_traces import RunTraces
 from services.core.engine.starts import cancel_waits, insert_starts, start_row
 from services.core.engine.stored_run import StoredRun, stored_run
 from services.core.runtime.ids import UlidFactory, ulid_text
@@ -33,8 +34,16 @@ class ReplayRequest:
 class RunReplayer:
     """Replays runs; the original stays as it is."""
 
-    def __init__(self, database: Database, definitions: DefinitionsCache, hints: Hints, ids: UlidFactory) -> None:
+    def __init__(
+        self,
+        database: Database,
+        definitions: DefinitionsCache,
+        hints: Hints,
+        ids: UlidFactory,
+        traces: RunTraces | None = None,
+    ) -> None:
         self._database = database
+        self._spans = (traces or RunTraces.off(database)).spans
         self._definitions = definitions
         self._hints = hints
         self._ids = ids
@@ -45,19 +54,23 @@ class RunReplayer:
         Unavailable.
         """
         run = self._ids.new()
-        gate = await retrying(lambda attempt: self._once(request, run, again=attempt > 0))
+        begun_ns = self._spans.now_ns()
+        placed = replace(request, trace=self._spans.place(request.trace))
+        workflow, gate = await retrying(lambda attempt: self._once(placed, run, again=attempt > 0))
+        self._spans.started(run, workflow, trace=placed.trace, parent=request.trace, begun_ns=begun_ns)
         if gate is None:
             self._hints.ready([run], traceparent=request.trace)
         else:
             await after_commit(self._gates.grant([gate]))
         return run
 
-    async def _once(self, request: ReplayRequest, run: UUID, *, again: bool) -> int | None:
+    async def _once(self, request: ReplayRequest, run: UUID, *, again: bool) -> tuple[str, int | None]:
+        """The workflow's name, and the gate before which the new run stands."""
         async with self._database.transaction() as connection:
+            stored = await stored_run(connection, self._definitions, request.tenant, request.run)
             stored_runs = tenant_query("engine", "stored_runs", request.tenant)
             if again and await connection.fetchval(stored_runs, [run]) is not None:
-                return None
-            stored = await stored_run(connection, self._definitions, request.tenant, request.run)
+                return stored.entry.name, None
             before = None
             if request.from_step is not None:
                 place = tenant_query("engine", "step_place", request.tenant)
@@ -68,7 +81,7 @@ class RunReplayer:
             await insert_starts(connection, [row], waits)
             if before:
                 await connection.fetchval(queries("engine")["copy_steps"], request.tenant, request.run, run, before)
-            return row.ga
+            return stored.entry.name, row.ga
 
 
 def _rows(stored: StoredRun, request: ReplayRequest, run: UUID) -> tuple[StartRow, list[WaitRow]]:

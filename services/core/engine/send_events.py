@@ -29,10 +29,16 @@ class SendMark:
     accept_id: UUID
     ids: tuple[UUID, ...]
     events: tuple[Incoming, ...]
+    trace: str | None = None
 
     @classmethod
-    def of(cls, effect: SendEvents, *, run: UUID, project: int, test: bool, ids: UlidFactory) -> SendMark:
-        """The mark of a send_event step of `run`. An id that the function left out is made of run, step and place."""
+    def of(
+        cls, effect: SendEvents, *, run: UUID, project: int, test: bool, ids: UlidFactory, trace: str | None = None
+    ) -> SendMark:
+        """The mark of a send_event step of `run`. An id that the function left out is made of run, step and place.
+
+        `trace` is the `traceparent` of the invocation that answered the step: what the events start goes below it.
+        """
         incoming = [
             Incoming(
                 name=event.name,
@@ -47,7 +53,7 @@ class SendMark:
             )
             for place, event in enumerate(effect.events)
         ]
-        return cls(uuid4(), tuple(ids.new() for _ in incoming), tuple(incoming))
+        return cls(uuid4(), tuple(ids.new() for _ in incoming), tuple(incoming), trace)
 
     def to_json(self) -> str:
         """The mark's body."""
@@ -65,7 +71,7 @@ class SendMark:
             }
             for id, event in zip(self.ids, self.events, strict=True)
         ]
-        return json.dumps({"accept_id": str(self.accept_id), "events": events})
+        return json.dumps({"accept_id": str(self.accept_id), "events": events, "trace": self.trace})
 
     @classmethod
     def from_json(cls, body: str) -> SendMark:
@@ -75,7 +81,7 @@ class SendMark:
         events = tuple(
             Incoming(**{**event, "run": UUID(event["run"]), "source": "workflow"}) for event in document["events"]
         )
-        return cls(UUID(document["accept_id"]), ids, events)
+        return cls(UUID(document["accept_id"]), ids, events, document["trace"])
 
 
 def sent_output(ids: Sequence[UUID]) -> str:
@@ -109,7 +115,9 @@ class SendEventMarks:
     async def _carry_out(self, row: asyncpg.Record) -> bool:
         try:
             mark = SendMark.from_json(row["body"])
-            await self._acceptor.accept_as(row["tenant"], mark.events, mark.ids, accept_id=mark.accept_id, trace=None)
+            await self._acceptor.accept_as(
+                row["tenant"], mark.events, mark.ids, accept_id=mark.accept_id, trace=mark.trace
+            )
             async with self._database.connection() as connection:
                 await connection.execute(queries("engine")["delete_marks"], [row["id"]])
         except Unavailable:

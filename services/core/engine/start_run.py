@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 import asyncpg
@@ -13,6 +13,7 @@ from services.core.engine.definitions import DefinitionsCache, WorkflowEntry
 from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints
 from services.core.engine.retrying import after_commit, retrying
+from services.core.engine.run_traces import RunTraces
 from services.core.engine.starts import cancel_waits, insert_starts, start_row
 from services.core.runtime.ids import UlidFactory, ulid_text
 from services.core.store.database import Database
@@ -48,8 +49,16 @@ class Started:
 class RunStarter:
     """Starts runs: one transaction, then a hint."""
 
-    def __init__(self, database: Database, definitions: DefinitionsCache, hints: Hints, ids: UlidFactory) -> None:
+    def __init__(
+        self,
+        database: Database,
+        definitions: DefinitionsCache,
+        hints: Hints,
+        ids: UlidFactory,
+        traces: RunTraces | None = None,
+    ) -> None:
         self._database = database
+        self._spans = (traces or RunTraces.off(database)).spans
         self._gates = Gates(database, hints)
         self._definitions = definitions
         self._hints = hints
@@ -58,7 +67,11 @@ class RunStarter:
     async def start(self, request: StartRequest) -> Started:
         """Start it. Raises NotFound, Conflict (paused or archived), Unavailable (nothing was started, or ask again)."""
         run, event = self._ids.new(), self._ids.new()
-        started, gate = await retrying(lambda attempt: self._once(request, run, event, again=attempt > 0))
+        begun_ns = self._spans.now_ns()
+        placed = replace(request, trace=self._spans.place(request.trace))
+        started, gate = await retrying(lambda attempt: self._once(placed, run, event, again=attempt > 0))
+        if started.is_new:
+            self._spans.started(run, request.workflow, trace=placed.trace, parent=request.trace, begun_ns=begun_ns)
         if started.is_new and request.delay_ms is None and request.at_ms is None:
             if gate is None:
                 self._hints.ready([started.run], traceparent=request.trace)

@@ -58,11 +58,11 @@ class Telemetry:
     def reserve(self, parent: str | None) -> str:
         """The `traceparent` of a span to be recorded later, below `parent` or as a new root.
 
-        Traces off: `parent` as it came, or "", so a caller's trace passes through untouched.
+        Traces off: `parent` itself, or "", so that a caller's trace passes through.
         """
-        if not self.enabled:
-            return parent or ""
         above = extract(parent)
+        if not self.enabled:
+            return inject(above) if above else ""
         trace_id = above.trace_id if above else self._ids.generate_trace_id()
         decision = self._sampler.should_sample(parent_context(parent), trace_id, "run").decision
         flags = TraceFlags(TraceFlags.SAMPLED if decision is Decision.RECORD_AND_SAMPLE else TraceFlags.DEFAULT)

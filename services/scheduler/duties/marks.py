@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints
+from services.core.engine.run_traces import RunTraces
 from services.core.store.database import Database
 from services.core.store.queries import queries
 from services.scheduler.duties.timeout import notify_owners
@@ -27,8 +28,9 @@ class Marks:
 
     name = "marks"
 
-    def __init__(self, database: Database, hints: Hints) -> None:
+    def __init__(self, database: Database, hints: Hints, traces: RunTraces | None = None) -> None:
         self._database = database
+        self._traces = traces or RunTraces.off(database)
         self._gates = Gates(database, hints)
         self._hints = hints
         self._nudged = asyncio.Event()
@@ -53,12 +55,16 @@ class Marks:
         left: int | None = None
         for _ in range(_MAX_ROUNDS):
             async with self._database.connection() as connection:
-                rows = await connection.fetch(queries("scheduler")["apply_marks"], min_age_ms, BATCH)
+                rows = await connection.fetch(
+                    queries("scheduler")["apply_marks"], min_age_ms, BATCH, self._traces.enabled
+                )
                 before = left
                 left = await connection.fetchval(queries("scheduler")["count_marks"], min_age_ms, _COUNTED)
             await self._gates.grant(gate for row in rows for gate in (row["ga"], row["gb"]))
             ended = [row for row in rows if row["cancelled"]]
             notify_owners(self._hints, ((row["owner"], row["run"]) for row in ended))
+            self._traces.delivered((row["tenant"], row["run"], row["resolved"]) for row in rows)
+            self._traces.ended((row["tenant"], row["run"]) for row in ended)
             self._hints.ready([row["run"] for row in rows if not row["cancelled"] and row["owner"] is None])
             cancelled += len(ended)
             resumed += len(rows) - len(ended)

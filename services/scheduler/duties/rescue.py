@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 import asyncpg
 
 from services.core.engine.hints import Hints
+from services.core.engine.run_traces import RunTraces
 from services.core.runtime.clock import Clock
 from services.core.runtime.settings import LeaseSettings
 from services.core.store.database import Database
@@ -46,8 +47,10 @@ class Rescue(PeriodicDuty):
         ended: Callable[[], None],
         *,
         settle_s: float | None = None,
+        traces: RunTraces | None = None,
     ) -> None:
         self._database = database
+        self._traces = traces or RunTraces.off(database)
         self._hints = hints
         self._clock = clock
         self._ttl_ms = round(settings.ttl_s * 1_000)
@@ -66,6 +69,8 @@ class Rescue(PeriodicDuty):
                 rows = await connection.fetch(queries("scheduler")["rescue"], BATCH)
             ready = [row["run"] for row in rows if not row["ended"]]
             self._hints.ready(ready)
+            self._traces.lost((row["tenant"], row["run"]) for row in rows)
+            self._traces.ended((row["tenant"], row["run"]) for row in rows if row["ended"])
             rescued += len(ready)
             failed += len(rows) - len(ready)
             if len(rows) > len(ready):

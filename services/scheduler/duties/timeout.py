@@ -8,6 +8,7 @@ from uuid import UUID
 
 from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints
+from services.core.engine.run_traces import RunTraces
 from services.core.store.database import Database
 from services.core.store.queries import queries
 from services.scheduler.ticker import PeriodicDuty
@@ -21,8 +22,11 @@ class Timeout(PeriodicDuty):
     name = "timeout"
     period_s = 1.0
 
-    def __init__(self, database: Database, hints: Hints, ended: Callable[[], None]) -> None:
+    def __init__(
+        self, database: Database, hints: Hints, ended: Callable[[], None], traces: RunTraces | None = None
+    ) -> None:
         self._database = database
+        self._traces = traces or RunTraces.off(database)
         self._gates = Gates(database, hints)
         self._hints = hints
         self._ended = ended
@@ -36,6 +40,7 @@ class Timeout(PeriodicDuty):
             total += len(rows)
             await self._gates.grant(gate for row in rows for gate in (row["ga"], row["gb"]))
             notify_owners(self._hints, ((row["owner"], row["run"]) for row in rows))
+            self._traces.ended((row["tenant"], row["run"]) for row in rows)
             if rows:
                 self._ended()
             if len(rows) < BATCH:

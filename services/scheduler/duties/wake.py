@@ -14,6 +14,7 @@ from uuid import UUID
 from services.core.bus.subjects import partition_of
 from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints
+from services.core.engine.run_traces import RunTraces
 from services.core.runtime.clock import Clock
 from services.core.store.database import Database
 from services.core.store.database_clock import DatabaseClock
@@ -35,9 +36,16 @@ class Wake:
     name = "wake"
 
     def __init__(
-        self, database: Database, partitions: Partitions, hints: Hints, clock: Clock, database_clock: DatabaseClock
+        self,
+        database: Database,
+        partitions: Partitions,
+        hints: Hints,
+        clock: Clock,
+        database_clock: DatabaseClock,
+        traces: RunTraces | None = None,
     ) -> None:
         self._database = database
+        self._traces = traces or RunTraces.off(database)
         self._gates = Gates(database, hints)
         self._partitions = partitions
         self._hints = hints
@@ -90,12 +98,13 @@ class Wake:
         total = 0
         while True:
             async with self._database.connection() as connection:
-                row = await connection.fetchrow(queries("scheduler")["fire"], parts, BATCH)
+                row = await connection.fetchrow(queries("scheduler")["fire"], parts, BATCH, self._traces.enabled)
             assert row is not None
             fired: int = row["fired"]
             total += fired
             self._hints.ready(ready(row["runs"], row["owners"]))
             await self._gates.grant(row["gates"])
+            self._traces.delivered(zip(row["tenants"], row["runs"], row["resolved"], strict=True))
             if not row["more"]:
                 self._retry_s = _RETRY_S[0]
                 return total

@@ -8,7 +8,7 @@ select rt.wait_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $
 select * from rt.finish_v1($1, $2, $3, $4, true);
 
 -- name: deliver
-select * from rt.deliver_v1($1, $2, $3, $4, $5);
+select * from rt.deliver_v1($1, $2, $3, $4, $5, $6);
 
 -- name: lock_runs
 -- Waits for rows, in the order of ids: only ingest and run control do (rulings C11).

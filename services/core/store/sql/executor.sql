@@ -41,4 +41,4 @@ from unnest($1::uuid[], $2::int[]) u(run, att_from) join {t}.attempts a on a.run
 where a.sid is not null group by a.run, a.sid;
 
 -- name: apply_marks
-select * from rt.apply_marks_v1($1, $2);
+select * from rt.apply_marks_v1($1, $2, $3);

@@ -2,13 +2,13 @@
 select (extract(epoch from rt.now()) * 1000)::double precision;
 
 -- name: fire
-select * from rt.fire_v1($1, $2);
+select * from rt.fire_v1($1, $2, $3);
 
 -- name: upcoming
 select part, due_ms from rt.upcoming_v1($1, $2, $3);
 
 -- name: expire
-select run, owner, ga, gb from rt.expire_v1($1);
+select run, tenant, owner, ga, gb from rt.expire_v1($1);
 
 -- name: suspects
 select id, expired from rt.suspects_v1($1, $2, $3);
@@ -23,10 +23,10 @@ select pg_advisory_unlock($1);
 select rt.bury_v1($1, $2);
 
 -- name: rescue
-select run, ended from rt.rescue_v1($1);
+select run, tenant, ended from rt.rescue_v1($1);
 
 -- name: apply_marks
-select run, owner, ga, gb, cancelled from rt.apply_marks_v1($1, $2);
+select run, tenant, owner, ga, gb, cancelled, resolved from rt.apply_marks_v1($1, $2, $3);
 
 -- name: count_marks
 -- Of the kinds that apply_marks knows; counts no further than the limit.
