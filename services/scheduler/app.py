@@ -8,7 +8,7 @@ import os
 import socket
 from dataclasses import dataclass
 
-from runr.workflows.v1 import access_service_pb2_grpc, schedule_service_pb2_grpc, workflow_service_pb2_grpc
+from runr.workflows.v1 import access_service_pb2_grpc, workflow_service_pb2_grpc
 
 from services.core.bus.jetstream import Bus
 from services.core.domain.errors import Unavailable
@@ -17,11 +17,14 @@ from services.core.engine.authenticate import StoreAuthenticator
 from services.core.engine.bootstrap import ensure_bootstrap
 from services.core.engine.declare import Declarer
 from services.core.engine.definitions import DefinitionsCache
+from services.core.engine.fire_due import DueSchedules
+from services.core.engine.fire_schedule import ScheduleFirer
 from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints
 from services.core.engine.look_back import LookBack
 from services.core.engine.run_events import RunEventMarks
 from services.core.engine.run_traces import RunTraces
+from services.core.engine.schedules import Schedules
 from services.core.engine.send_events import SendEventMarks
 from services.core.rpc.credentials import server_credentials
 from services.core.rpc.server import Registration, RpcServer
@@ -38,14 +41,17 @@ from services.core.runtime.settings import (
     ListenSettings,
     NatsSettings,
     PeerSettings,
+    RetentionSettings,
     RpcSecuritySettings,
 )
 from services.core.store.component import DatabaseComponent
 from services.core.store.database import Database
 from services.core.store.database_clock import DatabaseClock
+from services.core.store.runs import RunReader
 from services.scheduler.access_service import AccessService
 from services.scheduler.delete_project import ProjectDeleter
 from services.scheduler.duties.arming import Arming
+from services.scheduler.duties.cron import Cron, ForgetFires
 from services.scheduler.duties.gates import SweepGates
 from services.scheduler.duties.marks import Marks
 from services.scheduler.duties.owners import ForgetOwners
@@ -56,6 +62,7 @@ from services.scheduler.duties.timeout import Timeout
 from services.scheduler.duties.usage import FoldUsage
 from services.scheduler.duties.wake import Wake
 from services.scheduler.partitions import Partitions
+from services.scheduler.schedule_service import ScheduleService
 from services.scheduler.ticker import Duty, Ticker
 from services.scheduler.workflow_service import WorkflowService
 
@@ -78,6 +85,7 @@ class Settings:
     listen: ListenSettings
     peers: PeerSettings
     security: RpcSecuritySettings
+    retention: RetentionSettings
 
 
 def build(settings: Settings, runtime: Runtime) -> list[Component]:
@@ -115,16 +123,17 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
 
 
 def _services(database: Database, sealer: Sealer, hints: Hints, runtime: Runtime) -> list[Registration]:
-    """The gRPC services of the scheduler. The methods of `ScheduleService` answer UNIMPLEMENTED in this version."""
+    """The gRPC services of the scheduler."""
     ids = UlidFactory(runtime.clock, runtime.random)
     deleter = ProjectDeleter(database, hints, hints.defs_changed)
     access = AccessService(database, sealer, ids, deleter, hints.defs_changed)
     workflows = WorkflowService(database, Declarer(database, hints.defs_changed))
-    schedules = schedule_service_pb2_grpc.ScheduleServiceServicer()
+    firer = ScheduleFirer(database, DefinitionsCache(None, clock=runtime.clock), hints, ids)
+    schedules = ScheduleService(Schedules(database), firer, RunReader(database))
     return [
         (workflow_service_pb2_grpc.add_WorkflowServiceServicer_to_server, workflows),
         (access_service_pb2_grpc.add_AccessServiceServicer_to_server, access),
-        (schedule_service_pb2_grpc.add_ScheduleServiceServicer_to_server, schedules),
+        schedules.registration,
     ]
 
 
@@ -141,11 +150,13 @@ def _duties(
     theirs = DatabaseClock(runtime.clock)
     runtime.health.register("clock", _SkewCheck(theirs).check)
     ids = UlidFactory(runtime.clock, runtime.random)
-    acceptor = EventAcceptor(database, DefinitionsCache(None, clock=runtime.clock), hints, ids, traces)
+    definitions = DefinitionsCache(None, clock=runtime.clock)
+    acceptor = EventAcceptor(database, definitions, hints, ids, traces)
     wake = Wake(database, partitions, hints, runtime.clock, theirs, traces)
     marks = Marks(database, hints, traces)
     duties: list[Duty] = [
         wake,
+        Cron(database, DueSchedules(database, definitions, hints, ids), runtime.clock, theirs),
         marks,
         Timeout(database, hints, marks.nudge, traces),
         Rescue(database, hints, runtime.clock, settings.lease, marks.nudge, traces=traces),
@@ -156,6 +167,7 @@ def _duties(
         Rehint(database, hints, bus.pending),
         FoldUsage(database),
         ForgetOwners(database),
+        ForgetFires(database, settings.retention.run_days),
     ]
     return wake, duties
 

@@ -108,7 +108,6 @@ async def test_every_fault_is_listed_and_nothing_is_stored(
         "workflows[1].retires",
         "workflows[1].retries",
         "workflows[2].checkpoint",
-        "workflows[2].concurrency",
         "workflows[2].priority",
         "workflows[3].name",
         "workflows[3].triggers[0].cron",
@@ -223,7 +222,7 @@ async def test_the_fallback_file_is_checked_and_kept(declarer: Declarer, databas
     checked = await declarer.store_file(tenant, "default", b'[{"name": "a", "shiny": 1}]')
     assert [warning.path for warning in checked.warnings] == ["workflows[0].shiny"]
     with pytest.raises(InvalidInput, match="not supported yet"):
-        await declarer.store_file(tenant, "default", b'[{"name": "a", "concurrency": 1}]')
+        await declarer.store_file(tenant, "default", b'[{"name": "a", "checkpoint": {"max_steps": 5}}]')
     async with database.connection() as connection:
         kept = await connection.fetchval(f"select defs_file from t_{tenant}.projects")
     assert kept == '[{"name": "a", "shiny": 1}]'

@@ -139,6 +139,25 @@ def next_fires(schedule: Schedule, after: datetime, n: int) -> list[datetime]:
     return fires
 
 
+def latest_fires(schedule: Schedule, first: datetime, until: datetime, most: int) -> list[datetime]:
+    """Of the fire instant `first` and those after it up to `until`, the latest `most`, increasing.
+
+    The time it takes grows with `most`, not with how many there are.
+    """
+    fires = [first, *(fire for fire in next_fires(schedule, first, most) if fire <= until)]
+    if len(fires) <= most:
+        return fires
+    enough, too_few = first, until  # at least `most` of them are after `enough`
+    while too_few - enough > _MINUTE:
+        middle = enough + (too_few - enough) / 2
+        found = next_fires(schedule, middle, most)
+        if len(found) == most and found[-1] <= until:
+            enough = middle
+        else:
+            too_few = middle
+    return [fire for fire in next_fires(schedule, enough, most + 1) if fire <= until][-most:]
+
+
 def load_zone(name: object) -> ZoneInfo:
     """The IANA zone of that exact name, of the tzdata that the engine is installed with. Raises CronError.
 

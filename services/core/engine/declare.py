@@ -15,6 +15,7 @@ from services.core.domain.workflow import definitions_list, validate_definitions
 from services.core.domain.workflow_record import WorkflowRecord
 from services.core.engine.projects import require_workflow_trigger
 from services.core.engine.retrying import retrying
+from services.core.engine.schedules import keep_schedules
 from services.core.store.database import Database
 from services.core.store.projects import ProjectRow, get_project, lock_project, set_declared, set_definitions_file
 from services.core.store.workflows import (
@@ -27,7 +28,7 @@ from services.core.store.workflows import (
     workflows_of,
 )
 
-NOT_YET = frozenset(("triggers.cron", "triggers.queue", "checkpoint"))
+NOT_YET = frozenset(("triggers.queue", "checkpoint"))
 """Fields that are valid and that this version does not carry out: refused by name, never accepted and ignored."""
 
 Source = Literal["api", "sync", "file", "worker"]
@@ -102,8 +103,9 @@ class Declarer:
                 changed = row.is_active != is_active
                 if changed:
                     await set_active(connection, tenant, row.id, is_active)
-                    await bump_definitions(connection, tenant)
                     row = await find_workflow(connection, project, workflow)
+                    await keep_schedules(connection, tenant, [row])
+                    await bump_definitions(connection, tenant)
                 return Declared(project, [row]), changed
 
         declared, changed = await retrying(once)
@@ -151,6 +153,10 @@ async def replace_definitions(
     if gone:
         await archive_workflows(connection, project.tenant, gone)
     if changed or gone:
+        after = await workflows_of(connection, project.tenant, project.id)
+        await keep_schedules(
+            connection, project.tenant, [row for row in after if row.name in changed or row.id in gone]
+        )
         await bump_definitions(connection, project.tenant)
     await set_declared(connection, project.tenant, project.id, version=version_hash(definitions), source=source)
     return bool(changed or gone)

@@ -11,8 +11,6 @@ def _later(method: str, path: str, rpc: str | None, summary: str) -> LaterRoute:
     return LaterRoute(method, path, None if rpc is None else _PACKAGE + rpc, summary)
 
 
-_SCHEDULE = "/projects/{project}/schedules/{workflow}/{trigger}"
-
 ROUTES = (
     _later(
         "PUT",
@@ -26,10 +24,6 @@ ROUTES = (
     ),
     _later("GET", "/projects/{project}/workflow-usage", "WorkflowService/GetUsage", "Usage of a project"),
     _later("GET", "/workflow-usage", "WorkflowService/GetUsage", "Usage of the tenant"),
-    _later("GET", "/projects/{project}/schedules", "ScheduleService/ListSchedules", "List cron triggers"),
-    _later("PATCH", _SCHEDULE, "ScheduleService/UpdateSchedule", "Pause a cron trigger or let it go on"),
-    _later("POST", f"{_SCHEDULE}/trigger", "ScheduleService/TriggerSchedule", "Fire a cron trigger now"),
-    _later("POST", f"{_SCHEDULE}/backfill", "ScheduleService/BackfillSchedule", "Fire a cron trigger for a past range"),
     _later("POST", "/tokens", "AccessService/CreateToken", "Make an API token"),
     _later("GET", "/tokens", "AccessService/ListTokens", "List API tokens"),
     _later("DELETE", "/tokens/{token_id}", "AccessService/DeleteToken", "Take an API token back"),

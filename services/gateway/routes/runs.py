@@ -66,14 +66,15 @@ def _start_request(found: Input) -> run_service_pb2.StartRunRequest:
 
 
 def _start_answer(response: Any, _: Input) -> Answer:
-    return Answer(run_view(response.run), status=200 if response.existing else 201, headers=_location(response.run))
+    return Answer(run_view(response.run), status=200 if response.existing else 201, headers=location(response.run))
 
 
 def _replay_answer(response: Any, _: Input) -> Answer:
-    return Answer(run_view(response.run), status=201, headers=_location(response.run))
+    return Answer(run_view(response.run), status=201, headers=location(response.run))
 
 
-def _location(run: resources_pb2.Run) -> dict[str, str]:
+def location(run: resources_pb2.Run) -> dict[str, str]:
+    """The header that names a run which was started."""
     return {"Location": f"/api/runs/{quote(run.id, safe='')}"}
 
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from services.gateway.route import LaterRoute, Route
-from services.gateway.routes import events, later, projects, runs, workflows
+from services.gateway.routes import events, later, projects, runs, schedules, workflows
 
 BASE = "/api"
 
-ROUTES: tuple[Route, ...] = (*events.ROUTES, *runs.ROUTES, *workflows.ROUTES, *projects.ROUTES)
+ROUTES: tuple[Route, ...] = (
+    *events.ROUTES,
+    *runs.ROUTES,
+    *workflows.ROUTES,
+    *schedules.ROUTES,
+    *projects.ROUTES,
+)
 LATER: tuple[LaterRoute, ...] = later.ROUTES
 
 # Names that no workflow can have, because they are paths of their own (engine section 1).

@@ -37,8 +37,11 @@ def page(items: list[T], next_page_token: str) -> Page[T]:
 def time_text(message: Any, field: str) -> str | None:
     """A Timestamp field as ISO-8601 in UTC with milliseconds; None where it is unset."""
     unix_ms = convert.unix_ms(message, field)
-    if unix_ms is None:
-        return None
+    return None if unix_ms is None else instant_text(unix_ms)
+
+
+def instant_text(unix_ms: int) -> str:
+    """Unix milliseconds as ISO-8601 in UTC with milliseconds."""
     moment = datetime.fromtimestamp(unix_ms // 1_000, tz=UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{unix_ms % 1_000:03d}Z"
 

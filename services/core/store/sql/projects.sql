@@ -74,6 +74,7 @@ with s as (delete from {t}.steps where run = any ($1)),
 delete from {t}.runs where id = any ($1);
 
 -- name: delete_workflows
+with c as (delete from rt.cron where wf in (select id from {t}.workflows where project = $1))
 delete from {t}.workflows where project = $1;
 
 -- name: clock

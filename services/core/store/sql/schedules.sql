@@ -17,7 +17,7 @@ from unnest($1::bigint[], $2::timestamptz[], $3::timestamptz[], $4::uuid[]) u(id
 where c.id = u.id;
 
 -- name: note_fired
-update rt.cron set last_at = $2, last_run = $3 where id = $1 and (last_at is null or last_at < $2);
+update rt.cron set last_at = $2, last_run = $3 where id = $1 and (last_at is null or last_at <= $2);
 
 -- name: record_fires
 -- In one order everywhere, so that two never wait for each other in a circle. Answers those that had not fired.

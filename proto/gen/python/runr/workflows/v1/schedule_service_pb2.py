@@ -27,7 +27,7 @@ from runr.workflows.v1 import options_pb2 as runr_dot_workflows_dot_v1_dot_optio
 from runr.workflows.v1 import resources_pb2 as runr_dot_workflows_dot_v1_dot_resources__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(runr/workflows/v1/schedule_service.proto\x12\x11runr.workflows.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1frunr/workflows/v1/options.proto\x1a!runr/workflows/v1/resources.proto\"A\n\x0bScheduleKey\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x10\n\x08workflow\x18\x02 \x01(\t\x12\x0f\n\x07trigger\x18\x03 \x01(\x05\"\x80\x02\n\x08Schedule\x12+\n\x03key\x18\x01 \x01(\x0b\x32\x1e.runr.workflows.v1.ScheduleKey\x12\x0c\n\x04\x63ron\x18\x02 \x01(\t\x12\x10\n\x08timezone\x18\x03 \x01(\t\x12\x10\n\x08\x63\x61tch_up\x18\x04 \x01(\t\x12\x11\n\tis_active\x18\x05 \x01(\x08\x12+\n\x07next_at\x18\x06 \x03(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x07last_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x18\n\x0blast_run_id\x18\x08 \x01(\tH\x00\x88\x01\x01\x42\x0e\n\x0c_last_run_id\"N\n\x14ListSchedulesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"`\n\x15ListSchedulesResponse\x12.\n\tschedules\x18\x01 \x03(\x0b\x32\x1b.runr.workflows.v1.Schedule\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"j\n\x15UpdateScheduleRequest\x12+\n\x03key\x18\x01 \x01(\x0b\x32\x1e.runr.workflows.v1.ScheduleKey\x12\x16\n\tis_active\x18\x02 \x01(\x08H\x00\x88\x01\x01\x42\x0c\n\n_is_active\"G\n\x16UpdateScheduleResponse\x12-\n\x08schedule\x18\x01 \x01(\x0b\x32\x1b.runr.workflows.v1.Schedule\"E\n\x16TriggerScheduleRequest\x12+\n\x03key\x18\x01 \x01(\x0b\x32\x1e.runr.workflows.v1.ScheduleKey\">\n\x17TriggerScheduleResponse\x12#\n\x03run\x18\x01 \x01(\x0b\x32\x16.runr.workflows.v1.Run\"\xad\x01\n\x17\x42\x61\x63kfillScheduleRequest\x12+\n\x03key\x18\x01 \x01(\x0b\x32\x1e.runr.workflows.v1.ScheduleKey\x12)\n\x05since\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05until\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x64ry_run\x18\x04 \x01(\x08\"C\n\x18\x42\x61\x63kfillScheduleResponse\x12\'\n\x03job\x18\x01 \x01(\x0b\x32\x1a.runr.workflows.v1.BulkJob\"\xbd\x01\n\tRunFilter\x12\x10\n\x08workflow\x18\x01 \x01(\t\x12+\n\x06states\x18\x02 \x03(\x0e\x32\x1b.runr.workflows.v1.RunState\x12)\n\x05since\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05until\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05query\x18\x05 \x01(\t\x12\x0c\n\x04tags\x18\x06 \x03(\t\"\xd1\x02\n\x07\x42ulkJob\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\x12-\n\x06\x61\x63tion\x18\x03 \x01(\x0e\x32\x1d.runr.workflows.v1.BulkAction\x12.\n\x05state\x18\x04 \x01(\x0e\x32\x1f.runr.workflows.v1.BulkJobState\x12\r\n\x05total\x18\x05 \x01(\x03\x12\x11\n\tsucceeded\x18\x06 \x01(\x03\x12\x0f\n\x07skipped\x18\x07 \x01(\x03\x12\x0e\n\x06\x66\x61iled\x18\x08 \x01(\x03\x12)\n\x05\x65rror\x18\t \x01(\x0b\x32\x1a.runr.workflows.v1.Failure\x12.\n\ncreated_at\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nded_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x94\x01\n\x13StartBulkJobRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12-\n\x06\x61\x63tion\x18\x02 \x01(\x0e\x32\x1d.runr.workflows.v1.BulkAction\x12,\n\x06\x66ilter\x18\x03 \x01(\x0b\x32\x1c.runr.workflows.v1.RunFilter\x12\x0f\n\x07\x64ry_run\x18\x04 \x01(\x08\"?\n\x14StartBulkJobResponse\x12\'\n\x03job\x18\x01 \x01(\x0b\x32\x1a.runr.workflows.v1.BulkJob\"#\n\x11GetBulkJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\"=\n\x12GetBulkJobResponse\x12\'\n\x03job\x18\x01 \x01(\x0b\x32\x1a.runr.workflows.v1.BulkJob\"M\n\x13ListBulkJobsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"Y\n\x14ListBulkJobsResponse\x12(\n\x04jobs\x18\x01 \x03(\x0b\x32\x1a.runr.workflows.v1.BulkJob\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"$\n\x12StopBulkJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\">\n\x13StopBulkJobResponse\x12\'\n\x03job\x18\x01 \x01(\x0b\x32\x1a.runr.workflows.v1.BulkJob*\x8a\x01\n\nBulkAction\x12\x1b\n\x17\x42ULK_ACTION_UNSPECIFIED\x10\x00\x12\x16\n\x12\x42ULK_ACTION_CANCEL\x10\x01\x12\x15\n\x11\x42ULK_ACTION_RETRY\x10\x02\x12\x16\n\x12\x42ULK_ACTION_REPLAY\x10\x03\x12\x18\n\x14\x42ULK_ACTION_BACKFILL\x10\x04*\xba\x01\n\x0c\x42ulkJobState\x12\x1e\n\x1a\x42ULK_JOB_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15\x42ULK_JOB_STATE_QUEUED\x10\x01\x12\x1a\n\x16\x42ULK_JOB_STATE_RUNNING\x10\x02\x12\x1c\n\x18\x42ULK_JOB_STATE_COMPLETED\x10\x03\x12\x19\n\x15\x42ULK_JOB_STATE_FAILED\x10\x04\x12\x1a\n\x16\x42ULK_JOB_STATE_STOPPED\x10\x05\x32\xde\x06\n\x0fScheduleService\x12h\n\rListSchedules\x12\'.runr.workflows.v1.ListSchedulesRequest\x1a(.runr.workflows.v1.ListSchedulesResponse\"\x04\xa8\xbb\x18\x04\x12k\n\x0eUpdateSchedule\x12(.runr.workflows.v1.UpdateScheduleRequest\x1a).runr.workflows.v1.UpdateScheduleResponse\"\x04\xa8\xbb\x18\x06\x12n\n\x0fTriggerSchedule\x12).runr.workflows.v1.TriggerScheduleRequest\x1a*.runr.workflows.v1.TriggerScheduleResponse\"\x04\xa8\xbb\x18\x06\x12q\n\x10\x42\x61\x63kfillSchedule\x12*.runr.workflows.v1.BackfillScheduleRequest\x1a+.runr.workflows.v1.BackfillScheduleResponse\"\x04\xa8\xbb\x18\x06\x12\x65\n\x0cStartBulkJob\x12&.runr.workflows.v1.StartBulkJobRequest\x1a\'.runr.workflows.v1.StartBulkJobResponse\"\x04\xa8\xbb\x18\x06\x12_\n\nGetBulkJob\x12$.runr.workflows.v1.GetBulkJobRequest\x1a%.runr.workflows.v1.GetBulkJobResponse\"\x04\xa8\xbb\x18\x04\x12\x65\n\x0cListBulkJobs\x12&.runr.workflows.v1.ListBulkJobsRequest\x1a\'.runr.workflows.v1.ListBulkJobsResponse\"\x04\xa8\xbb\x18\x04\x12\x62\n\x0bStopBulkJob\x12%.runr.workflows.v1.StopBulkJobRequest\x1a&.runr.workflows.v1.StopBulkJobResponse\"\x04\xa8\xbb\x18\x06\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(runr/workflows/v1/schedule_service.proto\x12\x11runr.workflows.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1frunr/workflows/v1/options.proto\x1a!runr/workflows/v1/resources.proto\"A\n\x0bScheduleKey\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x10\n\x08workflow\x18\x02 \x01(\t\x12\x0f\n\x07trigger\x18\x03 \x01(\x05\"\x80\x02\n\x08Schedule\x12+\n\x03key\x18\x01 \x01(\x0b\x32\x1e.runr.workflows.v1.ScheduleKey\x12\x0c\n\x04\x63ron\x18\x02 \x01(\t\x12\x10\n\x08timezone\x18\x03 \x01(\t\x12\x10\n\x08\x63\x61tch_up\x18\x04 \x01(\t\x12\x11\n\tis_active\x18\x05 \x01(\x08\x12+\n\x07next_at\x18\x06 \x03(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x07last_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x18\n\x0blast_run_id\x18\x08 \x01(\tH\x00\x88\x01\x01\x42\x0e\n\x0c_last_run_id\"N\n\x14ListSchedulesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"`\n\x15ListSchedulesResponse\x12.\n\tschedules\x18\x01 \x03(\x0b\x32\x1b.runr.workflows.v1.Schedule\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"j\n\x15UpdateScheduleRequest\x12+\n\x03key\x18\x01 \x01(\x0b\x32\x1e.runr.workflows.v1.ScheduleKey\x12\x16\n\tis_active\x18\x02 \x01(\x08H\x00\x88\x01\x01\x42\x0c\n\n_is_active\"G\n\x16UpdateScheduleResponse\x12-\n\x08schedule\x18\x01 \x01(\x0b\x32\x1b.runr.workflows.v1.Schedule\"E\n\x16TriggerScheduleRequest\x12+\n\x03key\x18\x01 \x01(\x0b\x32\x1e.runr.workflows.v1.ScheduleKey\"P\n\x17TriggerScheduleResponse\x12#\n\x03run\x18\x01 \x01(\x0b\x32\x16.runr.workflows.v1.Run\x12\x10\n\x08\x65xisting\x18\x02 \x01(\x08\"\xad\x01\n\x17\x42\x61\x63kfillScheduleRequest\x12+\n\x03key\x18\x01 \x01(\x0b\x32\x1e.runr.workflows.v1.ScheduleKey\x12)\n\x05since\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05until\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x64ry_run\x18\x04 \x01(\x08\"C\n\x18\x42\x61\x63kfillScheduleResponse\x12\'\n\x03job\x18\x01 \x01(\x0b\x32\x1a.runr.workflows.v1.BulkJob\"\xbd\x01\n\tRunFilter\x12\x10\n\x08workflow\x18\x01 \x01(\t\x12+\n\x06states\x18\x02 \x03(\x0e\x32\x1b.runr.workflows.v1.RunState\x12)\n\x05since\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05until\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05query\x18\x05 \x01(\t\x12\x0c\n\x04tags\x18\x06 \x03(\t\"\xd1\x02\n\x07\x42ulkJob\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\x12-\n\x06\x61\x63tion\x18\x03 \x01(\x0e\x32\x1d.runr.workflows.v1.BulkAction\x12.\n\x05state\x18\x04 \x01(\x0e\x32\x1f.runr.workflows.v1.BulkJobState\x12\r\n\x05total\x18\x05 \x01(\x03\x12\x11\n\tsucceeded\x18\x06 \x01(\x03\x12\x0f\n\x07skipped\x18\x07 \x01(\x03\x12\x0e\n\x06\x66\x61iled\x18\x08 \x01(\x03\x12)\n\x05\x65rror\x18\t \x01(\x0b\x32\x1a.runr.workflows.v1.Failure\x12.\n\ncreated_at\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nded_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x94\x01\n\x13StartBulkJobRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12-\n\x06\x61\x63tion\x18\x02 \x01(\x0e\x32\x1d.runr.workflows.v1.BulkAction\x12,\n\x06\x66ilter\x18\x03 \x01(\x0b\x32\x1c.runr.workflows.v1.RunFilter\x12\x0f\n\x07\x64ry_run\x18\x04 \x01(\x08\"?\n\x14StartBulkJobResponse\x12\'\n\x03job\x18\x01 \x01(\x0b\x32\x1a.runr.workflows.v1.BulkJob\"#\n\x11GetBulkJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\"=\n\x12GetBulkJobResponse\x12\'\n\x03job\x18\x01 \x01(\x0b\x32\x1a.runr.workflows.v1.BulkJob\"M\n\x13ListBulkJobsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"Y\n\x14ListBulkJobsResponse\x12(\n\x04jobs\x18\x01 \x03(\x0b\x32\x1a.runr.workflows.v1.BulkJob\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"$\n\x12StopBulkJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\">\n\x13StopBulkJobResponse\x12\'\n\x03job\x18\x01 \x01(\x0b\x32\x1a.runr.workflows.v1.BulkJob*\x8a\x01\n\nBulkAction\x12\x1b\n\x17\x42ULK_ACTION_UNSPECIFIED\x10\x00\x12\x16\n\x12\x42ULK_ACTION_CANCEL\x10\x01\x12\x15\n\x11\x42ULK_ACTION_RETRY\x10\x02\x12\x16\n\x12\x42ULK_ACTION_REPLAY\x10\x03\x12\x18\n\x14\x42ULK_ACTION_BACKFILL\x10\x04*\xba\x01\n\x0c\x42ulkJobState\x12\x1e\n\x1a\x42ULK_JOB_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15\x42ULK_JOB_STATE_QUEUED\x10\x01\x12\x1a\n\x16\x42ULK_JOB_STATE_RUNNING\x10\x02\x12\x1c\n\x18\x42ULK_JOB_STATE_COMPLETED\x10\x03\x12\x19\n\x15\x42ULK_JOB_STATE_FAILED\x10\x04\x12\x1a\n\x16\x42ULK_JOB_STATE_STOPPED\x10\x05\x32\xde\x06\n\x0fScheduleService\x12h\n\rListSchedules\x12\'.runr.workflows.v1.ListSchedulesRequest\x1a(.runr.workflows.v1.ListSchedulesResponse\"\x04\xa8\xbb\x18\x04\x12k\n\x0eUpdateSchedule\x12(.runr.workflows.v1.UpdateScheduleRequest\x1a).runr.workflows.v1.UpdateScheduleResponse\"\x04\xa8\xbb\x18\x06\x12n\n\x0fTriggerSchedule\x12).runr.workflows.v1.TriggerScheduleRequest\x1a*.runr.workflows.v1.TriggerScheduleResponse\"\x04\xa8\xbb\x18\x06\x12q\n\x10\x42\x61\x63kfillSchedule\x12*.runr.workflows.v1.BackfillScheduleRequest\x1a+.runr.workflows.v1.BackfillScheduleResponse\"\x04\xa8\xbb\x18\x06\x12\x65\n\x0cStartBulkJob\x12&.runr.workflows.v1.StartBulkJobRequest\x1a\'.runr.workflows.v1.StartBulkJobResponse\"\x04\xa8\xbb\x18\x06\x12_\n\nGetBulkJob\x12$.runr.workflows.v1.GetBulkJobRequest\x1a%.runr.workflows.v1.GetBulkJobResponse\"\x04\xa8\xbb\x18\x04\x12\x65\n\x0cListBulkJobs\x12&.runr.workflows.v1.ListBulkJobsRequest\x1a\'.runr.workflows.v1.ListBulkJobsResponse\"\x04\xa8\xbb\x18\x04\x12\x62\n\x0bStopBulkJob\x12%.runr.workflows.v1.StopBulkJobRequest\x1a&.runr.workflows.v1.StopBulkJobResponse\"\x04\xa8\xbb\x18\x06\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -50,10 +50,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SCHEDULESERVICE'].methods_by_name['ListBulkJobs']._serialized_options = b'\250\273\030\004'
   _globals['_SCHEDULESERVICE'].methods_by_name['StopBulkJob']._loaded_options = None
   _globals['_SCHEDULESERVICE'].methods_by_name['StopBulkJob']._serialized_options = b'\250\273\030\006'
-  _globals['_BULKACTION']._serialized_start=2350
-  _globals['_BULKACTION']._serialized_end=2488
-  _globals['_BULKJOBSTATE']._serialized_start=2491
-  _globals['_BULKJOBSTATE']._serialized_end=2677
+  _globals['_BULKACTION']._serialized_start=2368
+  _globals['_BULKACTION']._serialized_end=2506
+  _globals['_BULKJOBSTATE']._serialized_start=2509
+  _globals['_BULKJOBSTATE']._serialized_end=2695
   _globals['_SCHEDULEKEY']._serialized_start=164
   _globals['_SCHEDULEKEY']._serialized_end=229
   _globals['_SCHEDULE']._serialized_start=232
@@ -69,31 +69,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TRIGGERSCHEDULEREQUEST']._serialized_start=849
   _globals['_TRIGGERSCHEDULEREQUEST']._serialized_end=918
   _globals['_TRIGGERSCHEDULERESPONSE']._serialized_start=920
-  _globals['_TRIGGERSCHEDULERESPONSE']._serialized_end=982
-  _globals['_BACKFILLSCHEDULEREQUEST']._serialized_start=985
-  _globals['_BACKFILLSCHEDULEREQUEST']._serialized_end=1158
-  _globals['_BACKFILLSCHEDULERESPONSE']._serialized_start=1160
-  _globals['_BACKFILLSCHEDULERESPONSE']._serialized_end=1227
-  _globals['_RUNFILTER']._serialized_start=1230
-  _globals['_RUNFILTER']._serialized_end=1419
-  _globals['_BULKJOB']._serialized_start=1422
-  _globals['_BULKJOB']._serialized_end=1759
-  _globals['_STARTBULKJOBREQUEST']._serialized_start=1762
-  _globals['_STARTBULKJOBREQUEST']._serialized_end=1910
-  _globals['_STARTBULKJOBRESPONSE']._serialized_start=1912
-  _globals['_STARTBULKJOBRESPONSE']._serialized_end=1975
-  _globals['_GETBULKJOBREQUEST']._serialized_start=1977
-  _globals['_GETBULKJOBREQUEST']._serialized_end=2012
-  _globals['_GETBULKJOBRESPONSE']._serialized_start=2014
-  _globals['_GETBULKJOBRESPONSE']._serialized_end=2075
-  _globals['_LISTBULKJOBSREQUEST']._serialized_start=2077
-  _globals['_LISTBULKJOBSREQUEST']._serialized_end=2154
-  _globals['_LISTBULKJOBSRESPONSE']._serialized_start=2156
-  _globals['_LISTBULKJOBSRESPONSE']._serialized_end=2245
-  _globals['_STOPBULKJOBREQUEST']._serialized_start=2247
-  _globals['_STOPBULKJOBREQUEST']._serialized_end=2283
-  _globals['_STOPBULKJOBRESPONSE']._serialized_start=2285
-  _globals['_STOPBULKJOBRESPONSE']._serialized_end=2347
-  _globals['_SCHEDULESERVICE']._serialized_start=2680
-  _globals['_SCHEDULESERVICE']._serialized_end=3542
+  _globals['_TRIGGERSCHEDULERESPONSE']._serialized_end=1000
+  _globals['_BACKFILLSCHEDULEREQUEST']._serialized_start=1003
+  _globals['_BACKFILLSCHEDULEREQUEST']._serialized_end=1176
+  _globals['_BACKFILLSCHEDULERESPONSE']._serialized_start=1178
+  _globals['_BACKFILLSCHEDULERESPONSE']._serialized_end=1245
+  _globals['_RUNFILTER']._serialized_start=1248
+  _globals['_RUNFILTER']._serialized_end=1437
+  _globals['_BULKJOB']._serialized_start=1440
+  _globals['_BULKJOB']._serialized_end=1777
+  _globals['_STARTBULKJOBREQUEST']._serialized_start=1780
+  _globals['_STARTBULKJOBREQUEST']._serialized_end=1928
+  _globals['_STARTBULKJOBRESPONSE']._serialized_start=1930
+  _globals['_STARTBULKJOBRESPONSE']._serialized_end=1993
+  _globals['_GETBULKJOBREQUEST']._serialized_start=1995
+  _globals['_GETBULKJOBREQUEST']._serialized_end=2030
+  _globals['_GETBULKJOBRESPONSE']._serialized_start=2032
+  _globals['_GETBULKJOBRESPONSE']._serialized_end=2093
+  _globals['_LISTBULKJOBSREQUEST']._serialized_start=2095
+  _globals['_LISTBULKJOBSREQUEST']._serialized_end=2172
+  _globals['_LISTBULKJOBSRESPONSE']._serialized_start=2174
+  _globals['_LISTBULKJOBSRESPONSE']._serialized_end=2263
+  _globals['_STOPBULKJOBREQUEST']._serialized_start=2265
+  _globals['_STOPBULKJOBREQUEST']._serialized_end=2301
+  _globals['_STOPBULKJOBRESPONSE']._serialized_start=2303
+  _globals['_STOPBULKJOBRESPONSE']._serialized_end=2365
+  _globals['_SCHEDULESERVICE']._serialized_start=2698
+  _globals['_SCHEDULESERVICE']._serialized_end=3560
 # @@protoc_insertion_point(module_scope)

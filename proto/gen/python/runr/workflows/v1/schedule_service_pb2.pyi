@@ -109,10 +109,12 @@ class TriggerScheduleRequest(_message.Message):
     def __init__(self, key: _Optional[_Union[ScheduleKey, _Mapping]] = ...) -> None: ...
 
 class TriggerScheduleResponse(_message.Message):
-    __slots__ = ("run",)
+    __slots__ = ("run", "existing")
     RUN_FIELD_NUMBER: _ClassVar[int]
+    EXISTING_FIELD_NUMBER: _ClassVar[int]
     run: _resources_pb2.Run
-    def __init__(self, run: _Optional[_Union[_resources_pb2.Run, _Mapping]] = ...) -> None: ...
+    existing: bool
+    def __init__(self, run: _Optional[_Union[_resources_pb2.Run, _Mapping]] = ..., existing: _Optional[bool] = ...) -> None: ...
 
 class BackfillScheduleRequest(_message.Message):
     __slots__ = ("key", "since", "until", "dry_run")

@@ -103,7 +103,7 @@ class ScheduleServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def BackfillSchedule(self, request, context):
-        """Fires a cron trigger for every tick of a past range, as a background job.
+        """Fires a cron trigger for every tick of a past range that has not fired.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
