@@ -13,7 +13,7 @@ from services.core.domain.errors import FieldError, InvalidInput, TooLarge
 from services.core.domain.json_fault import MAX_DEPTH, child_path, deeper_than
 from services.core.domain.json_text import JsonValue, Raw, Reader, compact_size, parse
 from services.core.domain.safe_text import utf8_size
-from services.core.domain.text_rule import json_type, text_fault
+from services.core.domain.text_rule import json_type, shown, text_fault
 
 MAX_NAME = 200
 MAX_ID_BYTES = 255
@@ -184,7 +184,9 @@ def _checked(path: str, fields: _Fields | Raw, limits: EventLimits, faults: _Fau
     if fault:
         faults.add(child_path(path, "id"), fault)
     if ts and not _is_time(ts.value):
-        faults.add(child_path(path, "ts"), f"must be unix time in whole milliseconds, 0–{MAX_TS}")
+        faults.add(
+            child_path(path, "ts"), f"must be unix time in whole milliseconds, 0–{MAX_TS}, got {shown(ts.value)}"
+        )
     return NewEvent(
         name=name,
         data=data,

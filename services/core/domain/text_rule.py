@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 from services.core.domain.safe_text import is_storable, utf8_size
+
+_SHOWN = 80
 
 
 def text_fault(value: object, *, max_bytes: int, what: str = "a string") -> str | None:
@@ -18,6 +22,12 @@ def text_fault(value: object, *, max_bytes: int, what: str = "a string") -> str 
         return f"must be {what} without NUL (\\u0000) and without lone surrogates (\\ud800)"
     size = utf8_size(value)
     return f"must be {what} of at most {max_bytes} bytes, it has {size}" if size > max_bytes else None
+
+
+def shown(value: object) -> str:
+    """A decoded value as JSON for a message, cut: `got 21`, `got "soon"`."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def json_type(value: object) -> str:

@@ -34,7 +34,7 @@ from services.core.domain.errors import FieldError, InvalidInput
 from services.core.domain.event import listener_name_fault, sender_name_fault
 from services.core.domain.json_fault import child_path
 from services.core.domain.safe_text import is_storable
-from services.core.domain.text_rule import json_type
+from services.core.domain.text_rule import json_type, shown
 
 __all__ = [
     "CancelOn",
@@ -210,7 +210,7 @@ def _cron(report: _Report, path: str, fields: Mapping[str, Any]) -> CronTrigger:
         except CronError as error:
             report.fault(f"{path}.timezone", error.message)
     if catch_up is not None and catch_up not in _CATCH_UP:
-        report.fault(f"{path}.catch_up", f"must be one of {', '.join(_CATCH_UP)}")
+        report.fault(f"{path}.catch_up", f"must be one of {', '.join(_CATCH_UP)}, got {shown(catch_up)}")
     return CronTrigger(str(fields["cron"]).strip(" \t"), str(timezone or "UTC"), str(catch_up or "latest"))
 
 
@@ -313,7 +313,7 @@ def _integer(
     if value is None:
         return default
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        report.fault(f"{path}.{name}", f"must be a whole number, {low}–{high}")
+        report.fault(f"{path}.{name}", f"must be a whole number, {low}–{high}, got {shown(value)}")
         return default
     return value
 
@@ -327,10 +327,8 @@ def _duration(
         return default
     duration = _try(report, f"{path}.{name}", parse_duration, value)
     if duration is not None and (duration < low or (high is not None and duration > high)):
-        report.fault(
-            f"{path}.{name}",
-            f"must be {format_duration(low)} to {format_duration(high)}" if high else "must be longer than zero",
-        )
+        allowed = f"{format_duration(low)} to {format_duration(high)}" if high else "longer than zero"
+        report.fault(f"{path}.{name}", f"must be {allowed}, got {shown(value)}")
     return default if duration is None else duration
 
 
