@@ -116,10 +116,11 @@ async def test_young_marks_are_left_to_whoever_wrote_them_unless_nudged(rows: Li
 
 
 async def test_a_mark_whose_parent_is_gone_goes_without_effect(rows: LiveRows, marks: Marks) -> None:
-    owner = await rows.owner()
-    child = await rows.held(owner, parent=uuid.uuid4())
-    await rows.end(owner, child, "completed")
+    kin = await family(rows)
+    await rows.end(kin.owner, kin.child, "completed")
+    await rows.value("select rt.finish_v1($1, '{cancelled}', '{null}', '{null}', true)", [kin.parent])
     await age_marks(rows)
+    assert await mark_count(rows) == 1
     assert await marks.run_once() == {"resumed": 0, "cancelled": 0}
     assert await mark_count(rows) == 0
 

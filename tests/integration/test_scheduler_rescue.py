@@ -105,6 +105,7 @@ async def test_the_last_attempt_fails_the_run(rows: LiveRows, rescue: Rescue, re
     owner = await rows.owner(silent_ms=SILENT_MS)
     parent = await rows.start_one()
     run = await rows.held(owner, max_att=1, parent=parent)
+    await rows.rest("w", [rows.wait("c", child=run)], run=parent)
     assert await rescue.run_once() == {"buried": 1, "rescued": 0, "failed": 1}
     assert await rows.status(run) is Status.FAILED
     end = await rows.row("select error, epoch, att from rt.ends where run = $1", run)

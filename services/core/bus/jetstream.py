@@ -167,7 +167,8 @@ class Bus(Component):
             try:
                 session = await Session.dial(self._url, self._client_name)
             except FAULTS as error:
-                log.info("NATS is away", extra={"fault": type(error).__name__, "retry_in_s": pause})
+                if pause == _PAUSES_S[0]:  # once, not at every try
+                    log.warning("NATS is away: going on without hints", extra={"fault": type(error).__name__})
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _PAUSES_S[1])
                 continue
@@ -220,14 +221,18 @@ class Bus(Component):
 
     async def _keep_stream(self, session: Session) -> None:
         """Make sure of the stream and its consumer now, when somebody missed them, and every half minute."""
+        missing = False
         while session is self._session:
             self._recheck.clear()
             try:
                 await ensure_ready_stream(session.client, self.subjects)
             except FAULTS as error:
-                log.warning("no stream for ready hints", extra={"fault": str(error)})
+                if not missing:
+                    log.warning("no stream for ready hints", extra={"fault": str(error) or type(error).__name__})
+                missing = True
                 await asyncio.sleep(1)
                 continue
+            missing = False
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_RECHECK_S):
                     await self._recheck.wait()
