@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from functools import cached_property
 
 from .event import Event
@@ -17,9 +18,13 @@ class Context:
     `attempt` counts from 0: attempts made so far of the step about to run again, or of the function.
     `source` is one of api, event, cron, queue, invoke, replay; `replay` tells whether this run replays an earlier one;
     `test` whether a test event started it.
+
+    `trace_context` holds the W3C trace headers of this invocation, `traceparent` among them, or nothing: with
+    OpenTelemetry, `propagate.extract(ctx.trace_context)` is the context for spans of your own. It is another one in
+    each invocation of a run, so use it for spans, never to decide anything.
     """
 
-    def __init__(self, request: ExecuteRequest, replay: Replay) -> None:
+    def __init__(self, request: ExecuteRequest, replay: Replay, trace: Mapping[str, str] | None = None) -> None:
         self.event: Event = request.event
         self.workflow = request.workflow
         self.run_id = request.run_id
@@ -29,7 +34,13 @@ class Context:
         self.parent_run_id = request.parent_run_id
         self.replay = request.replay
         self.test = request.test
+        self.trace_context: Mapping[str, str] = dict(trace or {})
         self._replay = replay
+
+    @property
+    def traceparent(self) -> str | None:
+        """The W3C `traceparent` of this invocation; None where the engine, or the platform in between, sends none."""
+        return self.trace_context.get("traceparent")
 
     @property
     def is_replaying(self) -> bool:

@@ -21,6 +21,7 @@ from .protocol import (
     parse_request,
 )
 from .refusal import BadRequest, RequestRefused
+from .trace import trace_context
 
 Answer = tuple[int, bytes]
 """HTTP status and JSON body."""
@@ -64,7 +65,8 @@ class Endpoint:
             workflow = self._workflows.get(request.workflow)
             if workflow is None:
                 raise BadRequest(f"the workflow {request.workflow!r:.120} is not served here")
-            op = yield Invocation(workflow, request, capture_input=self._capture_input)
+            trace = trace_context(lambda name: _find(headers, name))
+            op = yield Invocation(workflow, request, capture_input=self._capture_input, trace=trace)
             return 200, op_answer(op)
         except RequestRefused as refusal:
             return refusal.status, error_answer(str(refusal))

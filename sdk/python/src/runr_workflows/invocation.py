@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 
 from .context import Context
 from .definition import Workflow
@@ -15,10 +16,12 @@ from .step import Step
 class Invocation:
     """A workflow, the state of its replay and its context."""
 
-    def __init__(self, workflow: Workflow, request: ExecuteRequest, *, capture_input: bool) -> None:
+    def __init__(
+        self, workflow: Workflow, request: ExecuteRequest, *, capture_input: bool, trace: Mapping[str, str]
+    ) -> None:
         self.workflow = workflow
         self.replay = Replay(request.steps, parallel=workflow.is_async, capture_input=capture_input)
-        self.context = Context(request, self.replay)
+        self.context = Context(request, self.replay, trace)
 
     def run_sync(self) -> str:
         """Runs a sync workflow and returns the JSON of the op."""

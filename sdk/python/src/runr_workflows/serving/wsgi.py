@@ -7,8 +7,9 @@ from http import HTTPStatus
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from ..protocol import MAX_BODY_BYTES, SIGNATURE_HEADER, error_answer
+from ..trace import TRACE_HEADERS
 
-_SIGNATURE_VARIABLE = "HTTP_" + SIGNATURE_HEADER.upper().replace("-", "_")
+_VARIABLES = {name: "HTTP_" + name.upper().replace("-", "_") for name in (SIGNATURE_HEADER, *TRACE_HEADERS)}
 
 
 class WsgiApp:
@@ -37,7 +38,5 @@ class WsgiApp:
             size = MAX_BODY_BYTES + 1 if environ.get("wsgi.input_terminated") else 0
         if length and size > MAX_BODY_BYTES:
             return 413, error_answer(f"the body has {size} bytes, the limit is {MAX_BODY_BYTES}")
-        signature = environ.get(_SIGNATURE_VARIABLE)
-        return self._handle(
-            environ["wsgi.input"].read(size), {} if signature is None else {SIGNATURE_HEADER: signature}
-        )
+        headers = {name: environ[variable] for name, variable in _VARIABLES.items() if variable in environ}
+        return self._handle(environ["wsgi.input"].read(size), headers)
