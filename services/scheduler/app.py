@@ -55,6 +55,7 @@ from services.scheduler.duties.cron import Cron, ForgetFires
 from services.scheduler.duties.gates import SweepGates
 from services.scheduler.duties.marks import Marks
 from services.scheduler.duties.owners import ForgetOwners
+from services.scheduler.duties.prune import Prune
 from services.scheduler.duties.rehint import Rehint
 from services.scheduler.duties.rescue import Rescue
 from services.scheduler.duties.send_events import RunEvents, SendEvents
@@ -168,6 +169,7 @@ def _duties(
         FoldUsage(database),
         ForgetOwners(database),
         ForgetFires(database, settings.retention.run_days),
+        Prune(database, settings.retention),
     ]
     return wake, duties
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -38,21 +39,49 @@ class StoredRun:
 async def stored_run(
     connection: asyncpg.Connection, definitions: DefinitionsCache, tenant: int, run: UUID
 ) -> StoredRun:
-    """The run. Raises NotFound; Conflict when its trigger event is no longer kept."""
-    row = await connection.fetchrow(tenant_query("engine", "stored_run", tenant), run)
-    if row is None:
+    """The run, held against retention. Raises NotFound; Conflict when its trigger event is no longer kept."""
+    found = await stored_runs(connection, definitions, tenant, [run])
+    if run not in found:
         raise NotFound("there is no such run")
-    if row["data"] is None:
+    stored = found[run]
+    if stored is None:
         raise Conflict("the event that started the run is not kept any more", reason="EVENT_PRUNED")
-    entry = (await definitions.get(connection, tenant)).workflows[row["wf"]]
+    return stored
+
+
+async def stored_runs(
+    connection: asyncpg.Connection, definitions: DefinitionsCache, tenant: int, runs: Sequence[UUID]
+) -> dict[UUID, StoredRun | None]:
+    """Those of the runs that there are. None: its trigger event is no longer kept.
+
+    They and their events are held, in the order of their ids, until the end of the caller's transaction: retention does
+    not take away what is about to be needed again.
+    """
+    rows = await connection.fetch(tenant_query("run_control", "stored_runs", tenant), runs)
+    elsewhere = [row["event"] for row in rows if row["event_data"] is None]
+    events: dict[int, str] = {}
+    if elsewhere:
+        held = await connection.fetch(tenant_query("run_control", "hold_events", tenant), elsewhere)
+        events = {event["id"].int: event["data"] for event in held}
+    workflows = (await definitions.get(connection, tenant)).workflows
+    found: dict[UUID, StoredRun | None] = {}
+    for row in rows:
+        own_data = row["event_data"]
+        data = events.get(row["event"].int) if own_data is None else own_data
+        id = UUID(int=row["id"].int)
+        found[id] = None if data is None else _stored_run(id, row, data, workflows[row["wf"]])
+    return found
+
+
+def _stored_run(id: UUID, row: asyncpg.Record, data: str, entry: WorkflowEntry) -> StoredRun:
     return StoredRun(
-        id=run,
+        id=id,
         entry=entry,
         event=UUID(int=row["event"].int),
         event_name=row["event_name"],
         event_ts=row["event_ts"],
         own_data=row["event_data"],
-        data=row["data"],
+        data=data,
         test=row["test"],
         tags=row["tags"],
         status=row["status"],
