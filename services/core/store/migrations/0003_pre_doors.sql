@@ -139,9 +139,8 @@ begin
         where u.status in ('cancelled', 'timed_out') group by r.tenant, r.id;
     -- Who waits for the run need not be its parent: idempotency leads an invoke to a run that was started by another.
     insert into rt.mark (tenant, target, kind, body)
-        select r.tenant, coalesce(r.parent, r.id), 'child_end', r.id::text
-        from rt.live r
-        where r.id = any (p_run) and (r.parent is not null or exists (select from rt.wait w where w.child = r.id));
+        select distinct r.tenant, w.run, 'child_end', r.id::text
+        from rt.live r join rt.wait w on w.child = r.id where r.id = any (p_run);
     -- Platform events are written only where something listens.
     insert into rt.mark (tenant, target, kind, body)
         select r.tenant, r.id, 'run_event',
