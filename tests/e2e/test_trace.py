@@ -1,0 +1,415 @@
+"""One trace for a run, from the request that started it to its end, over all services (architecture invariant 9)."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+import pytest
+from runr_workflows import Context, RetryAfterError, Step, Workflows
+
+from services.embedded.stack import EmbeddedStack
+from tests.support.otlp_receiver import OtlpReceiver, Received, otlp_receiver, tree
+from tests.support.postgres import run_apart
+from tests.support.rest import Json, Rest, step_of
+from tests.support.stack import Servers, Stack
+from tests.support.workflow_app import Bodies, serving
+
+SENT = "runr.workflows.v1.EventService/SendEvents"
+STARTED = "runr.workflows.v1.RunService/StartRun"
+SERVICES = {"runr-gateway", "runr-ingest", "runr-executor", "runr-scheduler"}
+
+Shape = tuple[str, str, str | None, tuple[Any, ...]]
+
+
+@pytest.fixture(scope="module")
+def receiver() -> Iterator[OtlpReceiver]:
+    with otlp_receiver() as listening:
+        yield listening
+
+
+@pytest.fixture(scope="module")
+def stack(postgres_stack: EmbeddedStack, nats_stack: EmbeddedStack, receiver: OtlpReceiver) -> Iterator[Stack]:
+    """A stack whose services export their spans to the test."""
+    settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint, "OTEL_BSP_SCHEDULE_DELAY": "20"}
+    made = Stack(Servers(postgres_stack, nats_stack), settings=settings)
+    run_apart(made.__aenter__())
+    try:
+        yield made
+    finally:
+        run_apart(made.close())
+
+
+class Seen:
+    """The trace contexts with which the function was invoked, by run, in order."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seen: list[tuple[str, str | None]] = []
+
+    def note(self, ctx: Context) -> None:
+        with self._lock:
+            self._seen.append((ctx.run_id, ctx.traceparent))
+
+    def of(self, run: str) -> list[str | None]:
+        with self._lock:
+            return [traceparent for id, traceparent in self._seen if id == run]
+
+
+def orders(seen: Seen) -> Callable[[Workflows, Bodies], None]:
+    def register(wf: Workflows, bodies: Bodies) -> None:
+        @wf.workflow("order", triggers=[{"event": "order.created"}])
+        def order(ctx: Context, step: Step) -> str:
+            seen.note(ctx)
+
+            def reserve() -> str:
+                bodies.record(ctx.run_id, "reserve")
+                if bodies.of(ctx.run_id)["reserve"] == 1:
+                    raise RetryAfterError("nothing on the shelf", "150ms")
+                return "r-1"
+
+            step.run("charge", lambda: time.sleep(0.02))
+            step.run("reserve", reserve)
+            step.sleep("hold", "200ms")
+            event = step.wait_for_event("shipped", "order.shipped", match="data.order_id", timeout="1h")
+            return "late" if event is None else "shipped"
+
+        @wf.workflow("tax", triggers=[{"event": "tax.asked"}])
+        def tax(ctx: Context, step: Step) -> int:
+            seen.note(ctx)
+            return step.run("rate", lambda: 7)
+
+        @wf.workflow("bill")
+        def bill(ctx: Context, step: Step) -> Any:
+            seen.note(ctx)
+            rate = step.invoke("ask", "tax")
+            step.send_event("tell", {"name": "tax.asked", "data": {}})
+            return rate
+
+        @wf.workflow("slow")
+        def slow(ctx: Context, step: Step) -> str:
+            seen.note(ctx)
+            step.run("work", lambda: bodies.record(ctx.run_id, "work"))
+            step.wait_for_event("go", "go", match="data.id", timeout="1h")
+            return "went"
+
+    return register
+
+
+@pytest.fixture
+def seen() -> Seen:
+    return Seen()
+
+
+@pytest.fixture
+async def bodies(rest: Rest, seen: Seen) -> AsyncIterator[Bodies]:
+    async with serving(rest, orders(seen)) as made:
+        yield made
+
+
+def shape(span: Received, spans: Sequence[Received]) -> Shape:
+    """A span and all below it, without what differs from run to run."""
+    below = sorted((shape(each, spans) for each in spans if each.parent_id == span.span_id), key=str)
+    return span.name, span.service.removeprefix("runr-"), span.error, tuple(below)
+
+
+def leaf(name: str, service: str, error: str | None = None) -> Shape:
+    return name, service, error, ()
+
+
+def node(name: str, service: str, *below: Shape, error: str | None = None) -> Shape:
+    return name, service, error, tuple(sorted(below, key=str))
+
+
+async def trace_of(receiver: OtlpReceiver, trace_id: str, *runs: str) -> list[Received]:
+    """The spans of a trace, once the roots and the ends of these runs are there, which come last in their services."""
+
+    def is_whole(spans: Sequence[Received]) -> bool:
+        mine = [span for span in spans if span.trace_id == trace_id]
+        ended = {span.run for span in mine if span.name.startswith("run ")}
+        known = {span.span_id for span in mine}
+        orphans = [span for span in mine if span.parent_id not in known]
+        return ended.issuperset(runs) and len(orphans) == 1
+
+    spans = await asyncio.to_thread(receiver.until, is_whole)
+    return [span for span in spans if span.trace_id == trace_id]
+
+
+def below(spans: Sequence[Received], parent: Received, name: str) -> list[Received]:
+    """Its children of this name, in the order of their beginnings."""
+    found = [span for span in spans if span.parent_id == parent.span_id and span.name == name]
+    return sorted(found, key=lambda span: span.start_ns)
+
+
+def named(spans: Sequence[Received], name: str) -> Received:
+    (found,) = [span for span in spans if span.name == name]
+    return found
+
+
+def unix_ms(text: str) -> int:
+    return round(datetime.fromisoformat(text).timestamp() * 1_000)
+
+
+async def post(rest: Rest, path: str, body: Json, **headers: str) -> tuple[Json, str]:
+    """The answer, and the id of the trace that it names."""
+    reply = await rest.call("POST", path, body, headers=headers)
+    assert reply.status < 300, reply.body
+    return reply.json, reply.headers["x-trace-id"]
+
+
+async def start(rest: Rest, workflow: str, data: Json | None = None, **headers: str) -> tuple[str, str]:
+    """The run, and the id of its trace."""
+    run, trace_id = await post(rest, f"/projects/default/workflows/{workflow}/runs", {"data": data or {}}, **headers)
+    return run["id"], trace_id
+
+
+async def send(rest: Rest, name: str, data: Json, **headers: str) -> tuple[Json, str]:
+    """What the event came to, and the id of its trace."""
+    sent, trace_id = await post(rest, "/events", {"name": name, "data": data}, **headers)
+    return sent["events"][0], trace_id
+
+
+async def test_the_whole_tree(rest: Rest, receiver: OtlpReceiver, bodies: Bodies, seen: Seen) -> None:
+    created, trace_id = await send(rest, "order.created", {"order_id": "o-1"})
+    (run,) = created["runs"]
+    await rest.becomes(run, "waiting")
+    shipped, other_trace = await send(rest, "order.shipped", {"order_id": "o-1"})
+    assert await rest.completed(run) == "shipped"
+    spans = await trace_of(receiver, trace_id, run)
+
+    root = named(spans, "POST /api/events")
+    assert shape(root, spans) == node(
+        "POST /api/events",
+        "gateway",
+        node(
+            SENT,
+            "ingest",
+            node(
+                "start order",
+                "ingest",
+                leaf("claim", "executor"),
+                node("invoke order", "executor", leaf("step charge", "executor")),
+                node(
+                    "invoke order",
+                    "executor",
+                    leaf("step reserve", "executor", "RetryAfterError: nothing on the shelf"),
+                ),
+                leaf("backoff reserve", "scheduler"),
+                leaf("claim", "executor"),
+                node("invoke order", "executor", leaf("step reserve", "executor")),
+                leaf("invoke order", "executor"),
+                leaf("sleep hold", "scheduler"),
+                leaf("claim", "executor"),
+                leaf("invoke order", "executor"),
+                leaf("wait shipped", "ingest"),
+                leaf("claim", "executor"),
+                leaf("invoke order", "executor"),
+                leaf("run order", "executor"),
+            ),
+        ),
+    ), tree(spans)
+
+    top = named(spans, "start order")
+    invocations = below(spans, top, "invoke order")
+    assert [[span.name for span in spans if span.parent_id == each.span_id] for each in invocations] == [
+        ["step charge"],
+        ["step reserve"],
+        ["step reserve"],
+        [],
+        [],
+        [],
+    ]
+    assert [each.attributes.get("runr.opened") for each in invocations] == [
+        None,
+        ["backoff reserve"],
+        None,
+        ["sleep hold"],
+        ["wait shipped"],
+        None,
+    ]
+    assert [each.attributes["runr.attempt"] for each in invocations] == [0, 0, 1, 0, 0, 0]
+    assert {each.kind for each in invocations} == {"CLIENT"}
+    assert root.kind == named(spans, SENT).kind == "SERVER"
+    assert seen.of(run) == [each.traceparent for each in invocations]
+    assert {span.run for span in spans if span not in (root, named(spans, SENT))} == {run}
+
+    others = await trace_of(receiver, other_trace)
+    sender = named(others, SENT)
+    assert named(spans, "wait shipped").links == ((other_trace, sender.span_id),)
+    assert named(spans, "wait shipped").attributes["runr.event_id"] == shipped["id"]
+
+    found = await rest.run(run)
+    for step, span in (("hold", named(spans, "sleep hold")), ("shipped", named(spans, "wait shipped"))):
+        stored = step_of(found, step)
+        assert span.start_ns == unix_ms(stored["started_at"]) * 1_000_000
+        assert span.end_ns == unix_ms(stored["ended_at"]) * 1_000_000
+    life = named(spans, "run order")
+    assert life.attributes["runr.status"] == "completed"
+    assert (life.start_ns, life.end_ns) == tuple(
+        unix_ms(found[name]) * 1_000_000 for name in ("created_at", "ended_at")
+    )
+    charge = named(spans, "step charge")
+    assert charge.end_ns - charge.start_ns >= 20_000_000
+    assert invocations[0].start_ns <= charge.start_ns < charge.end_ns <= invocations[0].end_ns
+    backoff = named(spans, "backoff reserve")
+    assert backoff.end_ns - backoff.start_ns >= 150_000_000
+
+
+async def test_children_and_runs_started_by_a_step_are_in_the_same_trace(
+    rest: Rest, receiver: OtlpReceiver, bodies: Bodies
+) -> None:
+    run, trace_id = await start(rest, "bill")
+    assert await rest.completed(run) == 7
+    taxes = [each["id"] for each in await rest.runs("?workflow=tax")]
+    assert len(taxes) == 2
+    for tax in taxes:
+        await rest.completed(tax)
+    spans = await trace_of(receiver, trace_id, run, *taxes)
+    tax = node(
+        "start tax",
+        "executor",
+        leaf("claim", "executor"),
+        node("invoke tax", "executor", leaf("step rate", "executor")),
+        leaf("invoke tax", "executor"),
+        leaf("run tax", "executor"),
+    )
+    assert shape(named(spans, "start bill"), spans) == node(
+        "start bill",
+        "ingest",
+        leaf("claim", "executor"),
+        node("invoke bill", "executor", tax),
+        leaf("invoke ask", "executor"),
+        leaf("claim", "executor"),
+        node("invoke bill", "executor", leaf("step tell", "executor"), tax),
+        leaf("invoke bill", "executor"),
+        leaf("run bill", "executor"),
+    ), tree(spans)
+    assert named(spans, STARTED).service == "runr-ingest"
+
+
+async def test_a_caller_of_the_api_goes_on_with_its_own_trace(
+    rest: Rest, receiver: OtlpReceiver, bodies: Bodies
+) -> None:
+    theirs, their_span = secrets.token_hex(16), secrets.token_hex(8)
+    run, trace_id = await start(rest, "tax", traceparent=f"00-{theirs}-{their_span}-01")
+    assert trace_id == theirs
+    spans = await trace_of(receiver, theirs, run)
+    (root,) = [span for span in spans if span.service == "runr-gateway"]
+    assert root.parent_id == their_span
+    assert {span.run for span in spans if span.name == "invoke tax"} == {run}
+
+
+@pytest.mark.parametrize("malformed", ["nonsense", "00-" + "0" * 32 + "-b7ad6b7169203331-01", "ff-1-1-1"])
+async def test_a_malformed_traceparent_is_ignored(
+    rest: Rest, receiver: OtlpReceiver, bodies: Bodies, malformed: str
+) -> None:
+    run, trace_id = await start(rest, "tax", traceparent=malformed)
+    spans = await trace_of(receiver, trace_id, run)
+    (root,) = [span for span in spans if span.service == "runr-gateway"]
+    assert root.parent_id == ""
+
+
+async def test_a_request_that_is_not_sampled_has_no_spans_anywhere(
+    rest: Rest, receiver: OtlpReceiver, bodies: Bodies, seen: Seen
+) -> None:
+    theirs = secrets.token_hex(16)
+    unsampled = {"traceparent": f"00-{theirs}-{secrets.token_hex(8)}-00"}
+    sampled_run, sampled_trace = "", ""
+    for headers in (unsampled, {}):  # what is sampled comes after it through every service
+        order = secrets.token_hex(4)
+        created, trace_id = await send(rest, "order.created", {"order_id": order}, **headers)
+        (run,) = created["runs"]
+        await rest.becomes(run, "waiting")
+        await send(rest, "order.shipped", {"order_id": order}, **headers)
+        assert await rest.completed(run) == "shipped"
+        if headers:
+            assert [text and (text[3:35], text[-2:]) for text in seen.of(run)] == [(theirs, "00")] * 6
+        else:
+            sampled_run, sampled_trace = run, trace_id
+    spans = await trace_of(receiver, sampled_trace, sampled_run)
+    assert {span.service for span in spans} == SERVICES
+    assert [span for span in receiver.spans if span.trace_id == theirs] == []
+
+
+async def test_a_trace_goes_on_after_a_restart_of_everything_and_a_lost_process(
+    rest: Rest, receiver: OtlpReceiver, bodies: Bodies, stack: Stack
+) -> None:
+    bodies.hold("work")
+    run, trace_id = await start(rest, "slow", {"id": "s-1"})
+    await bodies.reached(run, "work")
+    await stack.kill("executor")
+    bodies.let_go("work")
+    await stack.start("executor")
+    await rest.becomes(run, "waiting")
+    await stack.restart()
+    await send(rest, "go", {"id": "s-1"})
+    assert await rest.completed(run) == "went"
+    spans = await trace_of(receiver, trace_id, run)
+    top = named(spans, "start slow")
+    invocations = below(spans, top, "invoke slow")
+    # The killed process took the span of its invocation with it; who found that out says so.
+    assert [(each.service, each.error and each.error.split(":")[0]) for each in invocations] == [
+        ("runr-scheduler", "WorkerLost"),
+        ("runr-executor", None),
+        ("runr-executor", None),
+        ("runr-executor", None),
+    ]
+    assert [span.service for span in below(spans, top, "wait go")] == ["runr-ingest"]
+    assert named(spans, "run slow").attributes["runr.status"] == "completed"
+
+
+async def test_the_ends_that_others_make_are_in_the_trace(rest: Rest, receiver: OtlpReceiver, bodies: Bodies) -> None:
+    run, trace_id = await start(rest, "slow", {"id": "s-2"})
+    await rest.becomes(run, "waiting")
+    await rest.ok("POST", f"/runs/{run}/cancel", {})
+    spans = await trace_of(receiver, trace_id, run)
+    life, wait = named(spans, "run slow"), named(spans, "wait go")
+    assert (life.service, life.attributes["runr.status"], life.error) == ("runr-ingest", "cancelled", None)
+    assert (wait.service, wait.attributes["runr.cut"]) == ("runr-ingest", True)
+    assert life.parent_id == wait.parent_id == named(spans, "start slow").span_id
+
+
+async def test_a_receiver_that_does_not_answer_holds_up_nothing(
+    rest: Rest, receiver: OtlpReceiver, bodies: Bodies, stack: Stack
+) -> None:
+    with receiver.deaf():
+        runs = [await start(rest, "tax") for _ in range(20)]
+        for run, _ in runs:
+            assert await rest.completed(run, timeout_s=20) == 7
+        began = time.monotonic()
+        stack.children["executor"].kill(signal.SIGTERM)
+        assert await stack.children["executor"].ended(timeout_s=25) == 0
+        assert time.monotonic() - began < 15
+        await stack.start("executor")
+        run, trace_id = await start(rest, "tax")
+        assert await rest.completed(run, timeout_s=20) == 7
+    spans = await trace_of(receiver, trace_id, run)
+    assert {span.service for span in spans} == SERVICES - {"runr-scheduler"}
+
+
+async def test_nothing_is_exported_while_traces_are_off(
+    postgres_stack: EmbeddedStack, nats_stack: EmbeddedStack, seen: Seen
+) -> None:
+    theirs = secrets.token_hex(16)
+    with otlp_receiver() as listening:
+        settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": listening.endpoint, "OTEL_SDK_DISABLED": "true"}
+        async with (
+            Stack(Servers(postgres_stack, nats_stack), settings=settings) as quiet,
+            quiet.tenant() as rest,
+            serving(rest, orders(seen)),
+        ):
+            run, trace_id = await start(rest, "tax")
+            assert await rest.completed(run) == 7
+            joined, _ = await start(rest, "tax", traceparent=f"00-{theirs}-{secrets.token_hex(8)}-01")
+            assert await rest.completed(joined) == 7
+        assert listening.spans == []
+        assert listening.paths == set()
+    # The id of a request still leads through everything, and a caller's trace passes through to the function.
+    assert [text and text[3:35] for text in seen.of(run)] == [trace_id] * 2
+    assert [text and text[3:35] for text in seen.of(joined)] == [theirs] * 2
