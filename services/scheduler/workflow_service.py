@@ -9,8 +9,10 @@ from runr.workflows.v1 import workflow_service_pb2_grpc
 
 from services.core.domain.errors import InvalidInput
 from services.core.engine.declare import Declarer, find_workflow, workflow_record
+from services.core.engine.usage import read_usage
 from services.core.rpc import paging
 from services.core.rpc.call_context import caller
+from services.core.rpc.convert_usage import usage
 from services.core.rpc.convert_workflow import workflow
 from services.core.rpc.server import Registration
 from services.core.store.database import Database
@@ -78,3 +80,10 @@ class WorkflowService(workflow_service_pb2_grpc.WorkflowServiceServicer):
             workflows=len(checked.definitions),
             warnings=[f"{warning.path}: {warning.message}" for warning in checked.warnings],
         )
+
+    async def GetUsage(self, request: pb.GetUsageRequest, context: Any) -> pb.GetUsageResponse:
+        """Runs started and steps executed, in total, by day and by workflow."""
+        found = await read_usage(
+            self._database, caller().tenant, project=request.project, first=request.from_day, last=request.to_day
+        )
+        return usage(found)

@@ -265,7 +265,6 @@ async def test_a_function_from_its_endpoint_to_its_definitions(api: Api) -> None
         ACCESS.CreateTenantRequest(id="x"),
         ACCESS.CreateSessionRequest(),
         ACCESS.ListAuditEntriesRequest(),
-        WORKFLOWS.GetUsageRequest(),
     ],
 )
 async def test_methods_of_later_versions_say_so(api: Api, request_: Any) -> None:

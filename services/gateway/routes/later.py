@@ -22,8 +22,6 @@ ROUTES = (
     _later(
         "POST", "/projects/{project}/runs/bulk", "ScheduleService/StartBulkJob", "Cancel, retry or replay many runs"
     ),
-    _later("GET", "/projects/{project}/workflow-usage", "WorkflowService/GetUsage", "Usage of a project"),
-    _later("GET", "/workflow-usage", "WorkflowService/GetUsage", "Usage of the tenant"),
     _later("POST", "/tokens", "AccessService/CreateToken", "Make an API token"),
     _later("GET", "/tokens", "AccessService/ListTokens", "List API tokens"),
     _later("DELETE", "/tokens/{token_id}", "AccessService/DeleteToken", "Take an API token back"),

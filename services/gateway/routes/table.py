@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from services.gateway.route import LaterRoute, Route
-from services.gateway.routes import events, later, projects, runs, schedules, workflows
+from services.gateway.routes import events, later, projects, runs, schedules, usage, workflows
 
 BASE = "/api"
 
@@ -12,6 +12,7 @@ ROUTES: tuple[Route, ...] = (
     *runs.ROUTES,
     *workflows.ROUTES,
     *schedules.ROUTES,
+    *usage.ROUTES,
     *projects.ROUTES,
 )
 LATER: tuple[LaterRoute, ...] = later.ROUTES
