@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from services.core.domain.event import EventLimits
+from services.core.rpc.credentials import channel_credentials
 from services.core.runtime.lifecycle import Component
 from services.core.runtime.service import Runtime
-from services.core.runtime.settings import ListenSettings, PeerSettings, WorkflowLimits
+from services.core.runtime.settings import ListenSettings, PeerSettings, RpcSecuritySettings, WorkflowLimits
 from services.gateway.backends import Backends
 from services.gateway.endpoint import Bounds
 from services.gateway.http_app import make_http_app
@@ -21,13 +22,16 @@ class Settings:
     listen: ListenSettings
     peers: PeerSettings
     limits: WorkflowLimits
+    security: RpcSecuritySettings
 
 
 def build(settings: Settings, runtime: Runtime) -> list[Component]:
     """The components of the gateway, lowest dependency first; opens nothing."""
     peers, limits = settings.peers, settings.limits
     backends = Backends(
-        {"ingest": peers.ingest, "scheduler": peers.scheduler, "executor": peers.executor}, runtime.health
+        {"ingest": peers.ingest, "scheduler": peers.scheduler, "executor": peers.executor},
+        runtime.health,
+        credentials=channel_credentials(settings.security),
     )
     app = make_http_app(
         backends=backends,

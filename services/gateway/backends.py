@@ -34,12 +34,15 @@ _STUBS: Mapping[str, tuple[str, Any]] = {
 
 
 class Backends(Component):
-    """Channels to `addresses` (service name → address), opened by `start`."""
+    """Channels to `addresses` (service name → address), opened by `start`; with TLS where there are `credentials`."""
 
     name = "backends"
 
-    def __init__(self, addresses: Mapping[str, Address], health: Health) -> None:
+    def __init__(
+        self, addresses: Mapping[str, Address], health: Health, *, credentials: grpc.ChannelCredentials | None = None
+    ) -> None:
         self._addresses = addresses
+        self._credentials = credentials
         self._channels: dict[str, Any] = {}
         self._stubs: dict[str, Any] = {}
         # Only ingest: without it nothing can be done, while a gateway that leaves its balancer because one of the other
@@ -48,7 +51,9 @@ class Backends(Component):
 
     async def start(self) -> None:
         """Opens the channels; connects on the first call."""
-        self._channels = {name: open_channel(address) for name, address in self._addresses.items()}
+        self._channels = {
+            name: open_channel(address, credentials=self._credentials) for name, address in self._addresses.items()
+        }
         self._stubs = {name: stub(self._channels[peer]) for name, (peer, stub) in _STUBS.items()}
 
     async def drain(self) -> None:

@@ -16,9 +16,11 @@ from cryptography.x509.oid import NameOID
 from services.core.rpc.channel import is_serving, open_channel
 from services.core.rpc.credentials import channel_credentials, server_credentials
 from services.core.rpc.server import RpcServer
+from services.core.runtime.health import Health
 from services.core.runtime.parse import Address
 from services.core.runtime.settings import RpcSecuritySettings, TelemetrySettings
 from services.core.runtime.telemetry import start_telemetry
+from services.gateway.backends import Backends
 
 
 def make_authority(folder: Path) -> RpcSecuritySettings:
@@ -83,8 +85,22 @@ async def test_the_installations_certificate_is_served_and_a_strangers_is_not(tm
         async with open_channel(address) as channel:
             with pytest.raises(grpc.aio.AioRpcError):
                 await is_serving(channel, timeout_s=5)
+        assert await gateway_reaches(address, ours) == "ok"
+        assert await gateway_reaches(address, RpcSecuritySettings()) == "cannot be reached"
     finally:
         await server.stop()
+
+
+async def gateway_reaches(address: Address, settings: RpcSecuritySettings) -> str:
+    """What the gateway's readiness says of ingest."""
+    health = Health()
+    peers = dict.fromkeys(("ingest", "scheduler", "executor"), address)
+    backends = Backends(peers, health, credentials=channel_credentials(settings))
+    await backends.start()
+    try:
+        return (await health.readiness())[1]["ingest"]
+    finally:
+        await backends.stop()
 
 
 def test_without_files_there_is_no_tls() -> None:
