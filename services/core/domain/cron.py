@@ -117,8 +117,8 @@ def parse_cron(expression: object, timezone: object = None) -> Schedule:
     return schedule
 
 
-def next_fires(schedule: Schedule, after: datetime, n: int) -> list[datetime]:
-    """The first `n` fire instants strictly after an aware instant, in UTC, increasing.
+def next_fires(schedule: Schedule, after: datetime, n: int, *, until: datetime | None = None) -> list[datetime]:
+    """The first `n` fire instants strictly after an aware instant, in UTC, increasing; none after `until`.
 
     Fewer where the calendar of `datetime` ends first. The time it takes does not depend on how far away they are.
     """
@@ -132,7 +132,7 @@ def next_fires(schedule: Schedule, after: datetime, n: int) -> list[datetime]:
             found = _next_fire(schedule, zone, at)
         except OverflowError:
             break
-        if found is None:
+        if found is None or (until is not None and found > until):
             break
         fires.append(found)
         at = found
@@ -144,18 +144,17 @@ def latest_fires(schedule: Schedule, first: datetime, until: datetime, most: int
 
     The time it takes grows with `most`, not with how many there are.
     """
-    fires = [first, *(fire for fire in next_fires(schedule, first, most) if fire <= until)]
+    fires = [first, *next_fires(schedule, first, most, until=until)]
     if len(fires) <= most:
         return fires
     enough, too_few = first, until  # at least `most` of them are after `enough`
     while too_few - enough > _MINUTE:
         middle = enough + (too_few - enough) / 2
-        found = next_fires(schedule, middle, most)
-        if len(found) == most and found[-1] <= until:
+        if len(next_fires(schedule, middle, most, until=until)) == most:
             enough = middle
         else:
             too_few = middle
-    return [fire for fire in next_fires(schedule, enough, most + 1) if fire <= until][-most:]
+    return next_fires(schedule, enough, most + 1, until=until)[-most:]
 
 
 def load_zone(name: object) -> ZoneInfo:

@@ -37,7 +37,7 @@ def next_tick(schedule: Schedule, after: datetime) -> datetime | None:
 
 def ticks_between(schedule: Schedule, since: datetime, until: datetime, most: int) -> list[datetime]:
     """The ticks from `since` on and before `until`; no more than `most + 1`, so that more than `most` can be told."""
-    near = next_fires(schedule, since - timedelta(seconds=1), most + 2)
+    near = next_fires(schedule, since - timedelta(seconds=1), most + 2, until=until)
     return [tick for tick in near if since <= tick < until][: most + 1]
 
 
