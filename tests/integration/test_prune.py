@@ -17,10 +17,12 @@ from services.core.engine.definitions import DefinitionsCache
 from services.core.engine.hints import Hints, NullPublisher
 from services.core.engine.replay_run import ReplayRequest, RunReplayer
 from services.core.engine.retry_run import RunRetrier
+from services.core.engine.starts import insert_starts
 from services.core.engine.stored_run import stored_run
 from services.core.runtime.settings import RetentionSettings
 from services.core.store.database import Database
-from services.core.store.queries import tenant_query
+from services.core.store.queries import queries, tenant_query
+from services.core.store.retention import delete_events, delete_runs
 from services.scheduler.duties import prune as module
 from services.scheduler.duties.prune import Prune
 from tests.support.hand import Hand
@@ -407,3 +409,55 @@ async def test_what_is_old_is_found_by_an_index(rows: LiveRows, stage: str) -> N
     assert "Seq Scan" not in plan, plan
     assert "Index" in plan, plan
     assert "Sort" not in plan, plan
+
+
+@pytest.mark.parametrize("held_only", [True, False])
+async def test_a_start_beside_the_pruning_of_its_key_waits_for_it_and_starts_a_run(
+    hand: Hand, rows: LiveRows, held_only: bool
+) -> None:
+    old = await ended(hand, idempotency_key="k")
+    await age_ends(rows, 31)
+    async with rows.database.transaction() as connection:
+        cut = await connection.fetchval("select rt.now() - interval '30 days'")
+        if held_only:
+            await connection.fetch(queries("retention")["hold_keys"], [old])
+        else:
+            assert await delete_runs(connection, rows.tenant, [old], cut) == 1
+        start = asyncio.create_task(hand.start("work", idempotency_key="k"))
+        async with rows.database.connection() as watcher:
+            while not await watcher.fetchval("select exists (select from pg_locks where not granted)"):
+                await asyncio.sleep(0.005)
+        if held_only:
+            assert await delete_runs(connection, rows.tenant, [old], cut) == 1
+    new = await start
+    assert new != old
+    assert await rows.live(new) is not None
+    assert await rows.value("select run from rt.idem") == new
+
+
+async def test_a_key_that_a_start_has_found_is_not_taken_from_under_it(hand: Hand, rows: LiveRows) -> None:
+    old = await ended(hand, idempotency_key="k")
+    await age_ends(rows, 31)
+    row = await rows.row("select wf, key from rt.idem")
+    assert row is not None
+    async with rows.database.transaction() as connection:
+        values = await insert_starts(connection, [rows.start_row(wf=row["wf"], idem=row["key"])], [])
+        assert values == [(old, False)]
+        assert (await whole_pass(rows))["runs"] == 0
+    assert (await whole_pass(rows))["runs"] == 1
+
+
+async def test_a_duplicate_beside_the_pruning_of_its_event_is_registered_anew(hand: Hand, rows: LiveRows) -> None:
+    old = await hand.send("order.paid", event_id="e-1")
+    await rows.value("update rt.events set received_at = received_at - interval '8 days'")
+    async with rows.database.transaction() as connection:
+        cut = await connection.fetchval("select rt.now() - interval '7 days'")
+        assert await delete_events(connection, rows.tenant, [old.id], cut) == 1
+        sent = asyncio.create_task(hand.send("order.paid", event_id="e-1"))
+        async with rows.database.connection() as watcher:
+            while not await watcher.fetchval("select exists (select from pg_locks where not granted)"):
+                await asyncio.sleep(0.005)
+    new = await sent
+    assert not new.duplicate
+    again = await hand.send("order.paid", event_id="e-1")
+    assert (again.duplicate, again.id) == (True, new.id)

@@ -53,7 +53,7 @@ class LiveRows:
 
     async def start(self, count: int = 1, **values: Any) -> list[uuid.UUID]:
         """Started runs; `values` are columns of StartRow."""
-        rows = [self._start_row(values) for _ in range(count)]
+        rows = [self.start_row(**values) for _ in range(count)]
         async with self.database.connection() as connection:
             await insert_starts(connection, rows, [])
         return [row.id for row in rows]
@@ -174,7 +174,8 @@ class LiveRows:
             await connection.fetch("select from rt.live where id = any ($1) order by id for update", list(runs))
             yield
 
-    def _start_row(self, values: dict[str, Any]) -> StartRow:
+    def start_row(self, **values: Any) -> StartRow:
+        """A run to start; `values` are columns."""
         row: dict[str, Any] = {
             "id": uuid.uuid4(),
             "tenant": self.tenant,

@@ -74,20 +74,23 @@ async def accepted_before(
     if not keyed:
         await connection.fetchval(queries("engine")["assign_xid"])
         return known
-    won = await connection.fetch(
-        queries("engine")["accept_ids"],
-        tenant,
-        [src for src, _ in keyed],
-        [eid for _, eid in keyed],
-        [ids[place] for place in keyed.values()],
-        accept_id,
-    )
-    lost = keyed.keys() - {(row["src"], row["eid"]) for row in won}
-    if lost:
-        query = tenant_query("engine", "accepted_before", tenant)
-        for row in await connection.fetch(query, tenant, [src for src, _ in lost], [eid for _, eid in lost]):
-            mine = row["accept_id"].int == accept_id.int
-            known[keyed[(row["src"], row["eid"])]] = _from_row(row, duplicate=not mine)
+    while keyed:
+        won = await connection.fetch(
+            queries("engine")["accept_ids"],
+            tenant,
+            [src for src, _ in keyed],
+            [eid for _, eid in keyed],
+            [ids[place] for place in keyed.values()],
+            accept_id,
+        )
+        lost = keyed.keys() - {(row["src"], row["eid"]) for row in won}
+        if lost:
+            query = tenant_query("engine", "accepted_before", tenant)
+            for row in await connection.fetch(query, tenant, [src for src, _ in lost], [eid for _, eid in lost]):
+                mine = row["accept_id"].int == accept_id.int
+                known[keyed[(row["src"], row["eid"])]] = _from_row(row, duplicate=not mine)
+        # An original that retention took away between the two statements is no duplicate any more: its id is free.
+        keyed = {key: place for key, place in keyed.items() if key in lost and place not in known}
     return known
 
 

@@ -31,13 +31,24 @@ declare
     v_now timestamptz;
     v_new uuid[];
 begin
-    -- Sorted, so that two batches never wait for each other in a circle; a loser waits here for the winner's end.
-    insert into rt.idem (wf, key, run)
-        select distinct on (s.wf, s.key) s.wf, s.key, s.id
-        from unnest(p_id, p_wf, p_idem, p_parent) with ordinality s(id, wf, key, parent, n)
-        where s.key is not null and (p_parents is null or s.parent = any (p_parents))
-        order by s.wf, s.key, s.n
-        on conflict do nothing;
+    loop
+        -- Sorted, so that two batches never wait for each other in a circle; a loser waits here for the winner's end.
+        insert into rt.idem (wf, key, run)
+            select distinct on (s.wf, s.key) s.wf, s.key, s.id
+            from unnest(p_id, p_wf, p_idem, p_parent) with ordinality s(id, wf, key, parent, n)
+            where s.key is not null and (p_parents is null or s.parent = any (p_parents))
+            order by s.wf, s.key, s.n
+            on conflict do nothing;
+        exit when not exists (select from unnest(p_idem) k where k is not null);
+        -- Keys of earlier runs are held, so that retention cannot take such a run from under us; those that it has just taken
+        -- are free.
+        perform from unnest(p_id, p_wf, p_idem) s(id, wf, key) join rt.idem i on i.wf = s.wf and i.key = s.key and i.run <> s.id
+            order by i.wf, i.key for key share of i;
+        exit when not exists (
+            select from unnest(p_wf, p_idem, p_parent) s(wf, key, parent)
+            where s.key is not null and (p_parents is null or s.parent = any (p_parents))
+              and not exists (select from rt.idem i where i.wf = s.wf and i.key = s.key));
+    end loop;
     select coalesce(array_agg(s.id), '{}') into v_new
         from unnest(p_id, p_wf, p_idem, p_parent) s(id, wf, key, parent)
         where (p_parents is null or s.parent = any (p_parents))
