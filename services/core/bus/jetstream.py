@@ -153,7 +153,12 @@ class Bus(Component):
         self, subject: str, decode: Callable[[bytes], T], handle: Callable[[T], Awaitable[None]]
     ) -> None:
         async def receive(data: bytes) -> None:
-            await handle(decode(data))
+            try:
+                message = decode(data)
+            except payload.BadPayload:
+                log.warning("dropped a message that is no hint", extra={"subject": subject})
+                return
+            await handle(message)
 
         self._subscriptions.append((subject, receive))
         if self._session is not None:
