@@ -14,9 +14,8 @@ import os
 import random
 import secrets
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -29,7 +28,6 @@ from services.core.runtime.ids import UlidFactory
 from services.core.runtime.sealing import Sealer
 from services.core.store.access import create_tenant, insert_token
 from services.core.store.migrate import migrate
-from services.embedded.home import Home
 from services.embedded.stack import EmbeddedStack
 from tests.support.child import Child
 from tests.support.homes import temporary_home
@@ -80,22 +78,31 @@ class Servers:
         await asyncio.to_thread(self.postgres.kill, "postgres")
 
 
-@dataclass
 class Stack:
     """Four services, or more where `replicas` asks for it. An async context manager; `settings` are environment."""
 
-    servers: Servers
-    settings: Mapping[str, str] = field(default_factory=dict)
-    replicas: Mapping[str, int] = field(default_factory=dict)
+    def __init__(
+        self,
+        servers: Servers,
+        *,
+        settings: Mapping[str, str] | None = None,
+        replicas: Mapping[str, int] | None = None,
+    ) -> None:
+        self.servers = servers
+        self.settings = settings or {}
+        self.replicas = replicas or {}
+        self.children: dict[str, Child] = {}
+        self._addresses: dict[str, str] = {}
+        self._folder = ExitStack()
+        self._database = f"stack_{next(_numbers)}"
+        self.database_url = with_database(self._postgres_url, self._database)
 
     async def __aenter__(self) -> Self:
-        self._home_manager = temporary_home("stack")
-        self.home = self._home_manager.__enter__()
-        self.database_url = with_database(self._postgres_url, f"stack_{next(_numbers)}")
-        await execute(self._postgres_url, f"create database {self._database}")
-        await migrate(self.database_url)
-        self.children = self._children(self.home)
+        self.home = self._folder.enter_context(temporary_home("stack"))
         try:
+            await execute(self._postgres_url, f"create database {self._database}")
+            await migrate(self.database_url)
+            self.children = self._children()
             for child in self.children.values():
                 child.start()
             await self.ready()
@@ -112,35 +119,41 @@ class Stack:
     async def close(self) -> None:
         """Stop the services, drop the database."""
         await asyncio.gather(*(child.stop() for child in self.children.values()))
-        await execute(self._postgres_url, f"drop database {self._database} with (force)")
-        self._home_manager.__exit__(None, None, None)
+        await execute(self._postgres_url, f"drop database if exists {self._database} with (force)")
+        self._folder.close()
 
     @property
     def _postgres_url(self) -> str:
         return self.servers.postgres.urls["postgres"]
 
     @property
-    def _database(self) -> str:
-        return self.database_url.rpartition("/")[2]
+    def api_url(self) -> str:
+        """Where the gateway listens."""
+        return f"http://{self._address('gateway')}"
 
-    def _children(self, home: Home) -> dict[str, Child]:
-        environ = self._environ(home)
-        self.api_url = f"http://{environ['RUNR_HTTP_ADDR']}"
+    def _children(self) -> dict[str, Child]:
+        """The processes; a second one of a service has a number, and an address that nobody asks."""
+        environ = self._environ()
         children = {}
         for service in SERVICES:
             for number in range(self.replicas.get(service, 1)):
                 name = service if number == 0 else f"{service}-{number + 1}"
-                own = {} if number == 0 else {"RUNR_GRPC_ADDR": f"127.0.0.1:{home.port(name)}"}
+                own = {} if number == 0 else {"RUNR_GRPC_ADDR": self._address(name)}
                 children[name] = Child(
                     name,
                     service,
                     environ={**environ, **own},
-                    health=f"127.0.0.1:{home.port(f'{name}-health')}",
-                    log=home.path / f"{name}.log",
+                    health=self._address(f"{name}-health"),
+                    log=self.home.path / f"{name}.log",
                 )
         return children
 
-    def _environ(self, home: Home) -> dict[str, str]:
+    def _address(self, name: str) -> str:
+        if name not in self._addresses:
+            self._addresses[name] = f"127.0.0.1:{self.home.port(name)}"
+        return self._addresses[name]
+
+    def _environ(self) -> dict[str, str]:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)}
         return {
             **inherited,
@@ -150,8 +163,8 @@ class Stack:
             "RUNR_NATS_PREFIX": self.nats_prefix,
             "RUNR_ENCRYPTION_KEY": base64.b64encode(ENCRYPTION_KEY).decode(),
             "RUNR_BOOTSTRAP_TOKEN": BOOTSTRAP_TOKEN,
-            "RUNR_HTTP_ADDR": f"127.0.0.1:{home.port('api')}",
-            **{f"RUNR_{name.upper()}_ADDR": f"127.0.0.1:{home.port(name)}" for name in SERVICES if name != "gateway"},
+            "RUNR_HTTP_ADDR": self._address("gateway"),
+            **{f"RUNR_{name.upper()}_ADDR": self._address(name) for name in SERVICES if name != "gateway"},
             **self.settings,
         }
 
@@ -212,6 +225,14 @@ class Stack:
         async with Rest(self.api_url, token, database_url=self.database_url) as rest:
             yield rest
 
+    async def value(self, query: str, *arguments: Any) -> Any:
+        """One value from the database."""
+        connection = await asyncpg.connect(self.database_url)
+        try:
+            return await connection.fetchval(query, *arguments)
+        finally:
+            await connection.close()
+
     def client(self, token: str = BOOTSTRAP_TOKEN) -> Rest:
         """A client of the default tenant; an async context manager."""
         return Rest(self.api_url, token, database_url=self.database_url)
@@ -224,11 +245,6 @@ class Stack:
     def log_tails(self) -> str:
         """The ends of all logs."""
         return "\n\n".join(f"--- {name}\n{child.log_tail()}" for name, child in self.children.items())
-
-    @property
-    def folder(self) -> Path:
-        """A folder that is gone with the stack."""
-        return self.home.path
 
 
 def _is_json(line: str) -> bool:

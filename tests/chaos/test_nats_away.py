@@ -1,0 +1,76 @@
+"""Hints are only hints: NATS may be away, doubled, late, or say nonsense."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from uuid import uuid4
+
+import nats
+
+from services.core.bus.payload import encode_ready, encode_timers
+from services.core.bus.subjects import PARTITIONS, Subjects, partition_of
+from services.core.runtime.ids import ulid_uuid
+from tests.support.orders import Orders
+from tests.support.stack import Servers, Stack
+
+AWAY_S = 10.0
+FAR_MS = 1 << 42
+
+_ENDED = "select count(*) from rt.ends where status = 'completed'"
+
+
+async def test_orders_go_on_without_nats(servers: Servers, stack: Stack, orders: Orders) -> None:
+    placing = asyncio.create_task(orders.place(over_s=AWAY_S + 2))
+    await orders.begun(0.1)
+    await servers.stop_nats()
+    before = await stack.value(_ENDED)
+    # Every service stays in the game meanwhile.
+    await stack.ready()
+    await asyncio.sleep(AWAY_S)
+    meanwhile = await stack.value(_ENDED) - before
+    await servers.start_nats()
+    await placing
+    runs = await orders.completed()
+    assert meanwhile >= orders.count / 2
+    assert not orders.repeated
+    assert not orders.faults
+    assert all(run["attempts"] == [] for run in runs)
+
+
+async def test_doubled_late_and_senseless_hints_do_no_harm(servers: Servers, stack: Stack, orders: Orders) -> None:
+    client = await nats.connect(servers.nats.urls["nats"])
+    subjects = Subjects(stack.nats_prefix)
+    chance = random.Random(7)
+    placing = asyncio.create_task(orders.place())
+    owner = await stack.value("select id from rt.owner where kind = 'executor' and not dead limit 1")
+
+    async def shout() -> None:
+        while True:
+            known = [ulid_uuid(run) for run in orders.runs.values()]
+            for run in [*chance.sample(known, min(20, len(known))), uuid4()]:
+                await client.publish(subjects.ready(partition_of(run)), encode_ready([run, run], ""))
+                due = chance.choice([0, 1, FAR_MS])
+                await client.publish(subjects.timer(partition_of(run)), encode_timers(run, [due]))
+            garbage = chance.randbytes(chance.randrange(64))
+            for subject in (
+                subjects.ready(chance.randrange(PARTITIONS)),
+                subjects.timer(chance.randrange(PARTITIONS)),
+                subjects.cancel(owner),
+                subjects.defs(chance.randrange(5)),
+            ):
+                await client.publish(subject, garbage)
+            await client.flush()
+            await asyncio.sleep(0.005)
+
+    shouting = asyncio.create_task(shout())
+    try:
+        await placing
+        runs = await orders.completed()
+    finally:
+        shouting.cancel()
+        await asyncio.wait({shouting})
+        await client.close()
+    assert not orders.repeated
+    assert not orders.faults
+    assert all(run["attempts"] == [] for run in runs)

@@ -1,0 +1,118 @@
+"""Many orders at once, placed by a client that does not give up, and the account of what became of each."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+from runr_workflows import Context, Step, Workflows
+
+from tests.support.rest import Json, Rest
+from tests.support.workflow_app import Bodies, serving
+
+STEPS = ("charge", "reserve", "notify")
+PATIENCE_S = 90.0
+
+_AT_ONCE = 24
+_PAUSE_S = 0.1
+
+
+def orders(wf: Workflows, bodies: Bodies) -> None:
+    """The workflow: two steps, a sleep, a wait, a step."""
+
+    @wf.workflow("order", triggers=[{"event": "order.placed"}], retries=5)
+    def order(ctx: Context, step: Step) -> dict[str, Any]:
+        n = ctx.event["data"]["n"]
+
+        def body(name: str) -> str:
+            bodies.record(ctx.run_id, name)
+            return f"{name}-{n}"
+
+        done = [step.run("charge", body, "charge"), step.run("reserve", body, "reserve")]
+        step.sleep("hold", "200ms")
+        shipped = step.wait_for_event("shipped", "order.shipped", match="data.n", lookback="run", timeout="1h")
+        assert shipped is not None
+        return {"done": [*done, step.run("notify", body, "notify")], "by": shipped["data"]["by"]}
+
+
+class Orders:
+    """`count` orders. Whoever places them tries again until they are acknowledged; `runs` are those that were."""
+
+    def __init__(self, rest: Rest, bodies: Bodies, count: int) -> None:
+        self.rest = rest
+        self.bodies = bodies
+        self.count = count
+        self.runs: dict[int, str] = {}
+        self.faults: Counter[str] = Counter()
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def place(self, *, over_s: float = 0.0) -> None:
+        """Place all, spread over a time, and ship each as soon as it is placed."""
+        async with asyncio.TaskGroup() as group:
+            for n in range(self.count):
+                group.create_task(self._place(n))
+                await asyncio.sleep(over_s / self.count)
+
+    async def _place(self, n: int) -> None:
+        async with self._slots:
+            placed = await self._insist("POST", "/events", {"name": "order.placed", "id": f"o-{n}", "data": {"n": n}})
+            (self.runs[n],) = placed["events"][0]["runs"]
+            shipped = {"name": "order.shipped", "id": f"s-{n}", "data": {"n": n, "by": "dhl"}}
+            await self._insist("POST", "/events", shipped)
+
+    async def _insist(self, method: str, path: str, body: Json | None = None) -> Any:
+        """The answer, once there is one that is no fault of the engine."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                reply = await self.rest.call(method, path, body)
+                if reply.status < 500:
+                    assert reply.status < 300, reply.body
+                    return reply.json
+                fault = str(reply.status)
+            except (aiohttp.ClientError, TimeoutError) as error:
+                fault = type(error).__name__
+            self.faults[fault] += 1
+            assert time.monotonic() < deadline, f"{method} {path} not answered within {PATIENCE_S:g} s: {self.faults}"
+            await asyncio.sleep(_PAUSE_S)
+
+    async def begun(self, share: float, step: str = "reserve") -> None:
+        """Wait until this share of the orders has begun a step."""
+        await self.bodies.until(lambda done: sum(body.step == step for body in done) >= share * self.count)
+
+    async def completed(self) -> list[Json]:
+        """Wait for the end of every order; all must have completed with the right output, each step memoized once."""
+        found = await asyncio.gather(*(self._end(run) for run in self.runs.values()))
+        assert len(found) == self.count == len(set(self.runs.values()))
+        for n, run in zip(self.runs, found, strict=True):
+            assert run["status"] == "completed", run
+            assert run["output"] == {"done": [f"{step}-{n}" for step in STEPS], "by": "dhl"}
+            assert [step["id"] for step in run["steps"]] == ["charge", "reserve", "hold", "shipped", "notify"]
+        assert {body.run for body in self.bodies.all} == set(self.runs.values())
+        return list(found)
+
+    async def _end(self, run: str) -> Json:
+        while True:
+            async with self._slots:
+                result = await self._insist("GET", f"/runs/{run}/result?wait=10")
+                if result["ended"]:
+                    found: Json = await self._insist("GET", f"/runs/{run}")
+                    return found
+
+    @property
+    def repeated(self) -> Counter[tuple[str, str]]:
+        """(run, step) → executions of its body, of those that were executed more than once."""
+        executions = Counter((body.run, body.step) for body in self.bodies.all)
+        return Counter({each: times for each, times in executions.items() if times > 1})
+
+
+@asynccontextmanager
+async def ordering(rest: Rest, count: int) -> AsyncIterator[Orders]:
+    """Orders of the client's project."""
+    async with serving(rest, orders) as bodies:
+        yield Orders(rest, bodies, count)
