@@ -18,9 +18,10 @@ from services.core.store.pipeline import Pipeline
 from services.core.store.queries import queries
 from tests.support.builders import ending, item, serving, step_row
 from tests.support.cuttable import cuttable
+from tests.support.engine import database, postgres_url
 from tests.support.live_rows import LiveRows, rows, until
 
-__all__ = ["rows"]
+__all__ = ["database", "postgres_url", "rows"]
 
 Live = Mapping[str, Any]
 

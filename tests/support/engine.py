@@ -1,0 +1,202 @@
+"""The engine's parts put together for one test module: a database that is emptied between tests, and executors whose
+functions are scripts in memory.
+
+    async with executing(database, tenant, {"work": replaying(completed("a"))}) as executor:
+        ...
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from services.core.domain.op import FunctionFault
+from services.core.domain.run import Limits
+from services.core.engine.accept_events import EventAcceptor
+from services.core.engine.definitions import DefinitionsCache
+from services.core.engine.hints import Hints, NullPublisher, Publisher
+from services.core.runtime.clock import Clock, SystemClock
+from services.core.runtime.ids import UlidFactory
+from services.core.runtime.settings import FunctionSettings, LeaseSettings, WorkflowLimits
+from services.core.runtime.telemetry import Telemetry
+from services.core.store.database import Database
+from services.core.store.pipeline import Pipeline
+from services.executor.aftermath import Aftermath
+from services.executor.claim import Claimer
+from services.executor.drive import Driver, Probe, no_probe
+from services.executor.function_client import FunctionClient, RawAnswer, RequestKind, Target
+from services.executor.incarnation import Incarnation
+from services.executor.invoke import Invoker
+from services.executor.lease import Lease
+from services.executor.owner import Owner
+from services.executor.spans import ExecutorSpans
+from tests.support.fake_function import Request, Script
+from tests.support.postgres import execute, run_apart, with_database
+
+EMPTIED = [
+    *("live", "wait", "wait_path", "mark", "event_ids", "idem", "cron", "cron_fire", "usage_delta", "owner"),
+    *("runs", "ends", "steps", "attempts", "events", "usage"),
+]
+
+
+@pytest.fixture(scope="module")
+def postgres_url(postgres_server_url: str, _template: str, _names: Iterator[str]) -> Iterator[str]:
+    """A database for the whole module, cloned from the migrated template."""
+    name = next(_names)
+    run_apart(execute(postgres_server_url, f"create database {name} template {_template}"))
+    yield with_database(postgres_server_url, name)
+    run_apart(execute(postgres_server_url, f"drop database {name} with (force)"))
+
+
+@pytest.fixture
+async def database(postgres_url: str) -> AsyncIterator[Database]:
+    """An open pool on the module's database, without the runs and events of earlier tests."""
+    pool = Database(postgres_url, name="test", size=16)
+    await pool.open()
+    async with pool.connection() as connection:
+        await connection.execute(";".join(f"delete from rt.{table}" for table in EMPTIED))
+    yield pool
+    await pool.close()
+
+
+@dataclass
+class ScriptedFunctions:
+    """`FunctionClient` over scripts in memory, one a workflow; `tests.support.fake_function` says what they answer."""
+
+    scripts: Mapping[str, Script]
+    requests: list[Request] = field(default_factory=list)
+    stopped: list[str] = field(default_factory=list)
+    """Run ids of invocations that were cancelled."""
+    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    async def call(
+        self, target: Target, kind: RequestKind, request_text: str, headers: Mapping[str, str], timeout_s: float
+    ) -> RawAnswer:
+        """See `FunctionClient.call`."""
+        request = json.loads(request_text)
+        await self._note(self.requests, request)
+        try:
+            async with asyncio.timeout(timeout_s):
+                answer: Any = self.scripts[request["workflow"]](request)
+                if isinstance(answer, Awaitable):
+                    answer = await answer
+        except TimeoutError:
+            raise FunctionFault("FunctionTimeout", "no answer in time") from None
+        except asyncio.CancelledError:
+            self.stopped.append(request["run"]["id"])
+            raise
+        ops = answer if isinstance(answer, list) else [answer]
+        return RawAnswer(200, json.dumps({"runr_workflow": "v1", "ops": ops}).encode())
+
+    async def until(self, holds: Callable[[], bool], guard_s: float = 15.0) -> None:
+        """Wait until the requests are as the test wants them."""
+        async with asyncio.timeout(guard_s), self.changed:
+            await self.changed.wait_for(holds)
+
+    def executions(self, step_id: str) -> int:
+        """Requests in which this step had no result and every step before it had: its body ran once for each."""
+        return sum(step_id not in request["steps"] for request in self.requests)
+
+    async def _note(self, notes: list[Request], request: Request) -> None:
+        async with self.changed:
+            notes.append(request)
+            self.changed.notify_all()
+
+
+def make_owner(database: Database, *, lease: LeaseSettings | None = None, clock: Clock | None = None) -> Owner:
+    """An owner that is not registered yet."""
+    return Owner(database.dsn, node="test", settings=lease or LeaseSettings(), clock=clock or SystemClock())
+
+
+def make_incarnation(
+    database: Database,
+    client: FunctionClient,
+    *,
+    slots: int = 64,
+    publisher: Publisher | None = None,
+    lease: LeaseSettings | None = None,
+    request_timeout_s: float = 30.0,
+    probe: Probe = no_probe,
+    definitions: DefinitionsCache | None = None,
+) -> Incarnation:
+    """One life of an executor, as its composition root makes it."""
+    clock = SystemClock()
+    ids = UlidFactory(clock, random.Random())
+    hints = Hints(publisher or NullPublisher())
+    owner = make_owner(database, lease=lease, clock=clock)
+    pipeline = Pipeline(database.dsn, owner=owner.id)
+    defs = definitions or DefinitionsCache(None)
+    acceptor = EventAcceptor(database, defs, hints, ids)
+    aftermath = Aftermath(database, hints, acceptor, clock)
+    spans = ExecutorSpans(Telemetry.off())
+    settings = FunctionSettings(domain="functions.test", request_timeout_s=request_timeout_s)
+    invoker = Invoker(client, settings=settings, limits=WorkflowLimits(), clock=clock, jitter=random.Random(1))
+
+    def claimer(room: Callable[[], int], accept: Callable[[Lease], None]) -> Claimer:
+        return Claimer(database, defs, owner=owner.id, room=room, accept=accept, spans=spans)
+
+    def driver(may_go_on: Callable[[], bool]) -> Driver:
+        return Driver(
+            invoker=invoker,
+            pipeline=pipeline,
+            aftermath=aftermath,
+            spans=spans,
+            limits=Limits(),
+            ids=ids,
+            clock=clock,
+            may_go_on=may_go_on,
+            probe=probe,
+        )
+
+    return Incarnation(
+        owner=owner,
+        pipeline=pipeline,
+        aftermath=aftermath,
+        database=database,
+        slots=slots,
+        make_claimer=claimer,
+        make_driver=driver,
+    )
+
+
+@contextlib.asynccontextmanager
+async def executing(
+    database: Database, scripts: Mapping[str, Script], **options: Any
+) -> AsyncIterator[tuple[Incarnation, ScriptedFunctions]]:
+    """An executor that lives while the block runs, and leaves as a process that is told to stop."""
+    functions = ScriptedFunctions(scripts)
+    incarnation = make_incarnation(database, functions, **options)
+    async with living(incarnation):
+        yield incarnation, functions
+
+
+@contextlib.asynccontextmanager
+async def living(incarnation: Incarnation) -> AsyncIterator[asyncio.Task[None]]:
+    """Register, hold runs, leave."""
+    await incarnation.owner.register()
+    life = asyncio.create_task(incarnation.run())
+    try:
+        yield life
+    finally:
+        await incarnation.leave()
+        life.cancel()
+        await asyncio.wait({life})
+
+
+async def kill(database: Database, incarnation: Incarnation, life: asyncio.Task[None]) -> None:
+    """End it as kill -9 does: nothing is given back, and the server loses its sessions."""
+    life.cancel()
+    await asyncio.wait({life})
+    async with database.connection() as connection:
+        await connection.fetch(
+            "select pg_terminate_backend(pid) from pg_locks "
+            "where locktype = 'advisory' and (classid::bigint << 32 | objid::bigint) = $1",
+            incarnation.owner.id,
+        )
