@@ -17,6 +17,7 @@ from services.core.engine.authenticate import StoreAuthenticator
 from services.core.engine.bootstrap import ensure_bootstrap
 from services.core.engine.declare import Declarer
 from services.core.engine.definitions import DefinitionsCache
+from services.core.engine.fan_out import FanOutMarks
 from services.core.engine.fire_due import DueSchedules
 from services.core.engine.fire_schedule import ScheduleFirer
 from services.core.engine.gates import Gates
@@ -58,7 +59,7 @@ from services.scheduler.duties.owners import ForgetOwners
 from services.scheduler.duties.prune import Prune
 from services.scheduler.duties.rehint import Rehint
 from services.scheduler.duties.rescue import Rescue
-from services.scheduler.duties.send_events import RunEvents, SendEvents
+from services.scheduler.duties.send_events import FanOut, RunEvents, SendEvents
 from services.scheduler.duties.timeout import Timeout
 from services.scheduler.duties.usage import FoldUsage
 from services.scheduler.duties.wake import Wake
@@ -162,6 +163,7 @@ def _duties(
         Timeout(database, hints, marks.nudge, traces),
         Rescue(database, hints, runtime.clock, settings.lease, marks.nudge, traces=traces),
         SendEvents(SendEventMarks(database, acceptor).sweep),
+        FanOut(FanOutMarks(database, hints, traces).sweep),
         RunEvents(RunEventMarks(database, acceptor).sweep),
         SweepGates(Gates(database, hints)),
         Arming(LookBack(database, hints, traces)),

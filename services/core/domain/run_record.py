@@ -135,7 +135,7 @@ class RunResult:
 class RunFilter:
     """Which runs a list holds; None and empty mean all. `query` is a run's id, an idempotency key or an event's id.
 
-    `since_ms` ≤ creation < `until_ms`. `states` are words; `tags`: runs that carry all of them.
+    `since_ms` ≤ creation < `until_ms`. `states` are words; `tags`: runs that carry all of them; `ids`: only these.
     """
 
     project: str | None = None
@@ -145,6 +145,7 @@ class RunFilter:
     until_ms: int | None = None
     query: str | None = None
     tags: tuple[str, ...] = ()
+    ids: tuple[UUID, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

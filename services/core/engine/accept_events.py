@@ -7,7 +7,7 @@ first's end), then a fresh look at the waits, then the runs' rows in the order o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from uuid import UUID, uuid4
 
 import asyncpg
@@ -16,8 +16,10 @@ from services.core.domain.matching import name_hash
 from services.core.engine.accept_plan import EventPlan, FoundWait, Incoming, cut, fill, lookups, new_plan
 from services.core.engine.dedupe import Accepted, accepted_before, firsts
 from services.core.engine.definitions import DefinitionsCache, TenantDefinitions
+from services.core.engine.fan_out import INLINE, FanOutMarks, store_fan_out
 from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints
+from services.core.engine.hit_runs import Aftermath, cancel_runs, lock_runs, resume_waits
 from services.core.engine.retrying import after_commit, retrying
 from services.core.engine.run_traces import RunTraces
 from services.core.engine.starts import cancel_waits, insert_starts, start_row
@@ -25,18 +27,6 @@ from services.core.runtime.ids import UlidFactory
 from services.core.store.commit_item import StartRow, WaitRow
 from services.core.store.database import Database
 from services.core.store.queries import queries
-
-
-@dataclass(slots=True)
-class _Aftermath:
-    """What others must hear of after the commit."""
-
-    ready: list[UUID] = field(default_factory=list)
-    gates: set[int | None] = field(default_factory=set)
-    cancelled: dict[int, list[UUID]] = field(default_factory=dict)
-    ended: list[UUID] = field(default_factory=list)
-    delivered: list[asyncpg.Record] = field(default_factory=list)
-    started: list[tuple[UUID, str, str | None]] = field(default_factory=list)
 
 
 class EventAcceptor:
@@ -53,6 +43,7 @@ class EventAcceptor:
         self._database = database
         self._traces = traces or RunTraces.off(database)
         self._gates = Gates(database, hints)
+        self._fan_out = FanOutMarks(database, hints, traces)
         self._definitions = definitions
         self._hints = hints
         self._ids = ids
@@ -77,25 +68,17 @@ class EventAcceptor:
         """`accept` under ids fixed before: calling it again with the same ids and accept_id changes nothing more."""
         begun_ns = self._traces.spans.now_ns()
         answers, aftermath = await retrying(lambda _: self._once(tenant, events, ids, accept_id, trace))
-        self._hints.ready(aftermath.ready, traceparent=trace)
-        await after_commit(self._gates.grant(aftermath.gates))
-        for owner, runs in aftermath.cancelled.items():
-            self._hints.cancelled(owner, runs)
-        self._trace(tenant, aftermath, trace, begun_ns)
-        return answers
-
-    def _trace(self, tenant: int, aftermath: _Aftermath, trace: str | None, begun_ns: int) -> None:
-        if not self._traces.enabled:
-            return
+        await aftermath.tell(tenant, self._hints, self._gates, self._traces, trace)
         for run, workflow, own in aftermath.started:
             self._traces.spans.started(run, workflow, trace=own, parent=trace, begun_ns=begun_ns)
-        self._traces.delivered((tenant, row["run"], row["resolved"]) for row in aftermath.delivered)
-        self._traces.ended((tenant, run) for run in aftermath.ended)
+        if aftermath.fans_out:
+            await after_commit(self._fan_out.sweep(0))
+        return answers
 
     async def _once(
         self, tenant: int, events: Sequence[Incoming], ids: Sequence[UUID], accept_id: UUID, trace: str | None
-    ) -> tuple[list[Accepted], _Aftermath]:
-        aftermath = _Aftermath()
+    ) -> tuple[list[Accepted], Aftermath]:
+        aftermath = Aftermath()
         first = firsts(events)
         async with self._database.transaction() as connection:
             known = await accepted_before(connection, tenant, events, ids, accept_id)
@@ -119,15 +102,15 @@ class EventAcceptor:
         plans: list[EventPlan],
         definitions: TenantDefinitions,
         trace: str | None,
-        aftermath: _Aftermath,
+        aftermath: Aftermath,
     ) -> None:
         fill(plans, await _find_waits(connection, tenant, plans), definitions)
-        await _hit_runs(connection, tenant, plans, aftermath, traced=self._traces.enabled)
+        await _hit(connection, tenant, plans, aftermath, traced=self._traces.enabled)
         await self._start_runs(connection, plans, trace, aftermath)
         await _store(connection, tenant, plans, trace)
 
     async def _start_runs(
-        self, connection: asyncpg.Connection, plans: list[EventPlan], trace: str | None, aftermath: _Aftermath
+        self, connection: asyncpg.Connection, plans: list[EventPlan], trace: str | None, aftermath: Aftermath
     ) -> None:
         starts: list[StartRow] = []
         waits: list[WaitRow] = []
@@ -171,44 +154,29 @@ async def _find_waits(
     return [(row["n"], FoundWait(row["id"], row["run"], row["kind"], row["event"], row["cond"])) for row in rows]
 
 
-async def _hit_runs(
-    connection: asyncpg.Connection, tenant: int, plans: Sequence[EventPlan], aftermath: _Aftermath, *, traced: bool
+async def _hit(
+    connection: asyncpg.Connection, tenant: int, plans: Sequence[EventPlan], aftermath: Aftermath, *, traced: bool
 ) -> None:
     """Cancel and resume what the plans say, as far as it is still there once the rows are locked."""
-    hit = {run for plan in plans for run in plan.cancels} | {wait.run for plan in plans for wait in plan.resumes}
-    if not hit:
-        return
-    await connection.fetch(queries("engine")["lock_runs"], tenant, list(hit))
+    near = [plan for plan in plans if len(plan.cancels) + len(plan.resumes) <= INLINE]
+    hit = {run for plan in near for run in plan.cancels} | {wait.run for plan in near for wait in plan.resumes}
+    if hit:
+        await lock_runs(connection, tenant, list(hit))
     for plan in plans:
+        if plan not in near:
+            await store_fan_out(connection, tenant, plan)
+            aftermath.fans_out = True
+            continue
         if plan.cancels:
-            count = len(plan.cancels)
-            ended = await connection.fetch(
-                queries("engine")["finish"], plan.cancels, ["cancelled"] * count, [None] * count, [None] * count
-            )
-            plan.cancelled = len(ended)
-            plan.cancelled_runs = [row["run"] for row in ended]
-            aftermath.ended += plan.cancelled_runs
-            aftermath.gates.update(gate for row in ended for gate in (row["ga"], row["gb"]))
-            for row in ended:
-                if row["owner"] is not None:
-                    aftermath.cancelled.setdefault(row["owner"], []).append(row["run"])
+            plan.cancelled_runs = await cancel_runs(connection, plan.cancels, aftermath)
+            plan.cancelled = len(plan.cancelled_runs)
         if plan.resumes:
             waits = [wait.id for wait in plan.resumes]
-            count = len(waits)
-            delivered = await connection.fetch(
-                queries("engine")["deliver"],
-                waits,
-                ["c"] * count,
-                [plan.payload] * count,
-                [None] * count,
-                [plan.id] * count,
-                traced,
+            rows = await resume_waits(
+                connection, waits, event=plan.id, payload=plan.payload, traced=traced, aftermath=aftermath
             )
-            aftermath.delivered += delivered
-            plan.resumed = sum(len(row["waits"]) for row in delivered)
-            plan.resumed_runs = [row["run"] for row in delivered]
-            aftermath.ready += [row["run"] for row in delivered if row["owner"] is None and row["ga"] is None]
-            aftermath.gates.update(row["ga"] for row in delivered if row["owner"] is None)
+            plan.resumed = sum(len(row["waits"]) for row in rows)
+            plan.resumed_runs = [row["run"] for row in rows]
 
 
 async def _store(connection: asyncpg.Connection, tenant: int, plans: Sequence[EventPlan], trace: str | None) -> None:

@@ -77,20 +77,27 @@ class RunReplayer:
                 before = await connection.fetchval(place, request.run, request.from_step)
                 if before is None:
                     raise InvalidInput.of("from_step", f"the run has no stored result of a step {request.from_step!r}")
-            row, waits = _rows(stored, request, run)
+            row, waits = replay_rows(stored, run, data=request.data, trace=request.trace)
             await insert_starts(connection, [row], waits)
             if before:
                 await connection.fetchval(queries("engine")["copy_steps"], request.tenant, request.run, run, before)
             return stored.entry.name, row.ga
 
 
-def _rows(stored: StoredRun, request: ReplayRequest, run: UUID) -> tuple[StartRow, list[WaitRow]]:
+def replay_rows(
+    stored: StoredRun, run: UUID, *, data: str | None = None, trace: str | None = None
+) -> tuple[StartRow, list[WaitRow]]:
+    """What starts `run` as a replay of a stored one; `data` None: with the same data. Raises Conflict."""
     entry = stored.entry
     if entry.archived or not entry.is_active:
         state = "archived" if entry.archived else "paused"
         raise Conflict(f"workflow {entry.name!r} is {state}: it starts no runs", reason="WORKFLOW_INACTIVE")
-    data = stored.data if request.data is None else request.data
-    trigger = event_value(id=ulid_text(stored.event), name=stored.event_name, data=data, ts=stored.event_ts)
+    trigger = event_value(
+        id=ulid_text(stored.event),
+        name=stored.event_name,
+        data=stored.data if data is None else data,
+        ts=stored.event_ts,
+    )
     row = start_row(
         entry,
         run=run,
@@ -98,10 +105,10 @@ def _rows(stored: StoredRun, request: ReplayRequest, run: UUID) -> tuple[StartRo
         event=stored.event,
         event_name=stored.event_name,
         event_ts=stored.event_ts,
-        event_data=stored.own_data if request.data is None else request.data,
+        event_data=stored.own_data if data is None else data,
         trigger=trigger,
         test=stored.test,
-        trace=request.trace,
+        trace=trace,
     )
     # A replay is asked for by name: it is never answered with an existing run.
     return row._replace(idem=None, replay_of=stored.id, tags=stored.tags), cancel_waits(entry, run, trigger)

@@ -126,6 +126,29 @@ def variables(cls: type[Any]) -> Iterator[str]:
             yield from variables(typing.cast(type[Any], hints[field.name]))
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Declaration:
+    """One variable as its settings class declares it. `default` says nothing where `required`."""
+
+    group: type[Any]
+    field: str
+    variable: str
+    parse: Callable[[str], Any]
+    required: bool
+    default: Any
+
+
+def declarations(cls: type[Any]) -> Iterator[Declaration]:
+    """Every variable that `cls` and the settings classes nested in it declare, in their order."""
+    hints = typing.get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        declared = field.metadata.get(_META)
+        if declared is not None:
+            yield Declaration(cls, field.name, declared.variable, declared.parse, declared.required, field.default)
+        elif dataclasses.is_dataclass(hints[field.name]):
+            yield from declarations(typing.cast(type[Any], hints[field.name]))
+
+
 def describe(settings: Any) -> dict[str, str]:
     """Variable → value in force, secrets masked: what a service prints at its start."""
     shown: dict[str, str] = {}

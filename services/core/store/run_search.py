@@ -61,6 +61,8 @@ async def _search(connection: asyncpg.Connection, tenant: int, wanted: RunFilter
     workflows = await _workflows(connection, tenant, wanted)
     statuses = [status for status in Status if status.shown in wanted.states]
     values = [status.value for status in statuses] if wanted.states else None
+    if wanted.ids:
+        return _Search("given", (tenant, wanted.ids), workflows, values)
     if wanted.query is not None:
         within = workflows if workflows is not None else await _ids(connection, tenant, None, None)
         return _Search("newest_named", (tenant, *_named(wanted.query, within)), workflows, values)

@@ -36,3 +36,9 @@ class RunEvents(SendEvents):
     """The duty that accepts the events of ended runs."""
 
     name = "run_events"
+
+
+class FanOut(SendEvents):
+    """The duty that carries out what events with very many runs have left to do."""
+
+    name = "fan_out"

@@ -130,3 +130,16 @@ join {t}.projects p on p.id = r.project
 left join {t}.events e on r.event_data is null and e.id = r.event
 left join {t}.ends en on en.run = r.id
 where r.id = $1;
+
+-- name: store_fan_out
+insert into rt.mark (tenant, kind, body) select $1, 'fan_out', b from unnest($2::text[]) b;
+
+-- name: fan_out_marks
+select id, tenant, body from rt.mark
+where kind = 'fan_out' and created_at <= rt.now() - $1::bigint * interval '1 millisecond' order by id limit $2;
+
+-- name: take_mark
+delete from rt.mark where id = (select id from rt.mark where id = $1 for update skip locked) returning id;
+
+-- name: stored_event
+select name, data, ts from {t}.events where id = $1;

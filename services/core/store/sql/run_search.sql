@@ -27,6 +27,10 @@ union all
  ) e)
 order by id desc limit $3;
 
+-- name: given
+select r.id from {t}.runs r where r.tenant = $4 and r.id = any ($5::uuid[]) and r.id >= $1 and r.id < $2
+order by r.id desc limit $3;
+
 -- name: newest_named
 -- $5: a run's or an event's id, $6: workflows, $7: idempotency keys as stored, $8: an event's id as its sender gave it.
 select f.id from (

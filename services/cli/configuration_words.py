@@ -1,0 +1,100 @@
+"""What each environment variable means, in words: the part of the configuration page that no dataclass holds."""
+
+from __future__ import annotations
+
+TITLES = {
+    "DatabaseSettings": "Postgres",
+    "NatsSettings": "NATS",
+    "ProcessSettings": "The process",
+    "LogSettings": "Logs",
+    "ListenSettings": "Where a service listens",
+    "PeerSettings": "Where the services find each other",
+    "RpcSecuritySettings": "Security of gRPC",
+    "EncryptionSettings": "Secrets at rest",
+    "AccessSettings": "The first token",
+    "LeaseSettings": "Leases",
+    "ExecutorSettings": "Executor",
+    "FunctionSettings": "Calling functions",
+    "WorkflowLimits": "Limits",
+    "RetentionSettings": "Retention",
+    "TelemetrySettings": "Traces",
+}
+"""Title of each settings class, in the order of the page."""
+
+WITHOUT_EFFECT = frozenset(("WORKFLOWS_PUBLIC_API_URL", "WORKFLOWS_MAX_STEP_ID_BYTES", "WORKFLOWS_MAX_WORKFLOWS"))
+"""Variables that are read and checked, and change nothing in this version."""
+
+MEANINGS = {
+    "DATABASE_URL": "The database. Its user owns the schemas `rt` and `t_<n>`. PgBouncer only in session mode.",
+    "NATS_URL": "The NATS server, with JetStream.",
+    "RUNR_NATS_PREFIX": "What every stream and subject begins with; keeps stacks apart that share a NATS server.",
+    "RUNR_GRACE": "How long a drain may take before what is left is given back and the process ends.",
+    "RUNR_DRAIN_DELAY": "How long a process that is asked to stop goes on serving with readiness off, so that balancers"
+    " notice.",
+    "RUNR_HEALTH_ADDR": "Where `/healthz` and `/readyz` are served. Without it: 127.0.0.1 with port 7200 for gateway,"
+    " 7201 for ingest, 7202 for scheduler, 7203 for executor; 7200 for `serve all`.",
+    "RUNR_LOG_LEVEL": "Lines below this level are not written.",
+    "RUNR_LOG_FORMAT": "`auto` is text on a terminal and JSON elsewhere.",
+    "RUNR_HTTP_ADDR": "Where the gateway listens.",
+    "RUNR_GRPC_ADDR": "Where this process listens for gRPC. Without it: the service's own address of the three below."
+    " Not for `serve all`: three servers cannot share it.",
+    "RUNR_INGEST_ADDR": "Where ingest is: the gateway calls it there, and ingest listens there.",
+    "RUNR_SCHEDULER_ADDR": "The same of the scheduler.",
+    "RUNR_EXECUTOR_ADDR": "The same of the executor.",
+    "RUNR_GRPC_TLS_CERT": "PEM file: this process's certificate. The three files are set together.",
+    "RUNR_GRPC_TLS_KEY": "PEM file: its key.",
+    "RUNR_GRPC_TLS_CA": "PEM file: the authority that peers' certificates must come from.",
+    "RUNR_GRPC_PLAINTEXT": "Serve gRPC without TLS on any address, because the network itself is trusted.",
+    "RUNR_ENCRYPTION_KEY": "Encrypts the projects' signing keys (AES-256-GCM). **Keep it**: without it they cannot be"
+    " opened.",
+    "RUNR_BOOTSTRAP_TOKEN": "A token with all permissions in the tenant `default`. Another value replaces it; without"
+    " one none is made.",
+    "WORKFLOWS_LEASE_TTL": "A process that has been silent for this long is dead, whatever its database session says."
+    " Half of it without an answer from the database, and a process begins no new invocation.",
+    "WORKFLOWS_HEARTBEAT": "How often a process says that it lives; at most a third of the TTL.",
+    "RUNR_EXECUTOR_SLOTS": "Runs that one executor process holds at once, each with a request to its function.",
+    "WORKFLOWS_REQUEST_TIMEOUT": "How long a function may take to answer. Keep it at or below the platform's own.",
+    "WORKFLOWS_CONNECT_TIMEOUT": "How long a connection to a function may take.",
+    "WORKFLOWS_VERIFY_TLS": "Verify the certificates of functions.",
+    "WORKFLOWS_ENDPOINT_PATH": "Path of functions below the function domain.",
+    "WORKFLOWS_FUNCTION_DOMAIN": "A project without an endpoint of its own is called at `https://<slug>.<domain>`.",
+    "WORKFLOWS_ALLOW_PRIVATE_ENDPOINTS": "Allow functions on loopback and private addresses. `runr dev` sets it.",
+    "WORKFLOWS_ALLOWED_ENDPOINT_CIDRS": "Allow functions in these ranges, otherwise refused.",
+    "WORKFLOWS_PUBLIC_API_URL": "The API's URL as seen from outside, for the URL of the queue bridge.",
+    "WORKFLOWS_KEY_ROTATION_GRACE": "How long the signing key before the current one signs along after a rotation.",
+    "WORKFLOWS_RUN_RETENTION_DAYS": "How long ended runs are kept, in days.",
+    "WORKFLOWS_EVENT_RETENTION_DAYS": "How long events are kept, in days; their ids deduplicate as long.",
+    "WORKFLOWS_USAGE_RETENTION_DAYS": "How long usage is kept, in days.",
+    "WORKFLOWS_MAX_EVENT_SIZE": "Name and data of one event.",
+    "WORKFLOWS_MAX_EVENTS_PER_REQUEST": "Events in one request.",
+    "WORKFLOWS_MAX_OUTPUT_SIZE": "Output of a step, output of a run, data of an invoke; each.",
+    "WORKFLOWS_MAX_START_SIZE": "Data of a start or replay.",
+    "WORKFLOWS_MAX_STATE_SIZE": "Memoized results of one run.",
+    "WORKFLOWS_MAX_STEPS": "Steps of one run.",
+    "WORKFLOWS_MAX_STEP_ID_BYTES": "Bytes of a user's step id; the engine takes 255 with the counter.",
+    "WORKFLOWS_MAX_IDEMPOTENCY_KEY_BYTES": "Bytes of an idempotency key.",
+    "WORKFLOWS_MAX_WORKFLOWS": "Workflows of one project; the engine takes 500.",
+    "WORKFLOWS_MAX_BODY_SIZE": "Body of a request.",
+    "WORKFLOWS_MAX_EVENTS_BODY_SIZE": "Body of `POST /api/events`.",
+    "WORKFLOWS_WAIT_TIMEOUT": "How long a wait for an event, or an invoke, lasts that names no timeout.",
+    "OTEL_EXPORTER_OTLP_ENDPOINT": "Where spans are sent: the base URL of a collector.",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "The same for traces alone, the whole URL.",
+    "OTEL_TRACES_EXPORTER": "`otlp`, `console`, or `none`.",
+    "OTEL_EXPORTER_OTLP_PROTOCOL": "Only `http/protobuf` is sent; another value stops the start.",
+    "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "The same for traces alone.",
+    "OTEL_SERVICE_NAME": "The name in spans; the service's own by default.",
+    "OTEL_TRACES_SAMPLER": "How it is decided which traces are recorded.",
+    "OTEL_TRACES_SAMPLER_ARG": "The share of the ratio samplers.",
+    "OTEL_SDK_DISABLED": "Switches traces off, whatever else is set.",
+}
+"""Variable → meaning, Markdown."""
+
+OUTSIDE = (
+    ("RUNR_HOME", "`runr dev`, `runr doctor`", "The folder of data, ports and passwords; `.runr` in the current one."),
+    ("RUNR_POSTGRES_BIN", "`runr dev`, tests", "A `bin` folder of Postgres 15 or newer instead of the wheel's."),
+    ("RUNR_NATS_BIN", "`runr dev`, tests", "A `nats-server` program instead of the wheel's."),
+    ("RUNR_WORKFLOW_SIGNING_KEY", "the function (SDK)", "The project's signing key. Without it all requests get 500."),
+    ("RUNR_WORKFLOW_SIGNING_KEY_FALLBACK", "the function (SDK)", "A second key that is accepted, during a rotation."),
+    ("PORT", "the function (SDK)", "Where `wf.serve()` listens when it is given no port; 8080 by default."),
+)
+"""Variables that no service reads: name, who reads it, meaning."""

@@ -1,0 +1,80 @@
+"""What an event does to runs that are there: cancel some, resume others. Their rows are locked in the order of ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+import asyncpg
+
+from services.core.engine.gates import Gates
+from services.core.engine.hints import Hints
+from services.core.engine.retrying import after_commit
+from services.core.engine.run_traces import RunTraces
+from services.core.store.queries import queries
+
+
+@dataclass(slots=True)
+class Aftermath:
+    """What others must hear of after the commit."""
+
+    ready: list[UUID] = field(default_factory=list)
+    gates: set[int | None] = field(default_factory=set)
+    cancelled: dict[int, list[UUID]] = field(default_factory=dict)
+    ended: list[UUID] = field(default_factory=list)
+    delivered: list[asyncpg.Record] = field(default_factory=list)
+    started: list[tuple[UUID, str, str | None]] = field(default_factory=list)
+    fans_out: bool = False
+
+    async def tell(self, tenant: int, hints: Hints, gates: Gates, traces: RunTraces, trace: str | None) -> None:
+        """Send the hints, give freed slots away, note what traces show."""
+        hints.ready(self.ready, traceparent=trace)
+        await after_commit(gates.grant(self.gates))
+        for owner, runs in self.cancelled.items():
+            hints.cancelled(owner, runs)
+        traces.delivered((tenant, row["run"], row["resolved"]) for row in self.delivered)
+        traces.ended((tenant, run) for run in self.ended)
+
+
+async def lock_runs(connection: asyncpg.Connection, tenant: int, runs: Sequence[UUID]) -> None:
+    """Lock the live rows of runs, waiting for them in the one order (rulings C11)."""
+    await connection.fetch(queries("engine")["lock_runs"], tenant, runs)
+
+
+async def cancel_runs(connection: asyncpg.Connection, runs: Sequence[UUID], aftermath: Aftermath) -> list[UUID]:
+    """Cancel those of these locked runs that are still active; which they were."""
+    count = len(runs)
+    rows = await connection.fetch(
+        queries("engine")["finish"], runs, ["cancelled"] * count, [None] * count, [None] * count
+    )
+    ended = [row["run"] for row in rows]
+    aftermath.ended += ended
+    aftermath.gates.update(gate for row in rows for gate in (row["ga"], row["gb"]))
+    for row in rows:
+        if row["owner"] is not None:
+            aftermath.cancelled.setdefault(row["owner"], []).append(row["run"])
+    return ended
+
+
+async def resume_waits(
+    connection: asyncpg.Connection,
+    waits: Sequence[UUID],
+    *,
+    event: UUID,
+    payload: str,
+    traced: bool,
+    aftermath: Aftermath,
+) -> list[asyncpg.Record]:
+    """Resume those of these waits that are still open, their runs being locked. One row for each run that got
+    something.
+    """
+    count = len(waits)
+    rows = await connection.fetch(
+        queries("engine")["deliver"], waits, ["c"] * count, [payload] * count, [None] * count, [event] * count, traced
+    )
+    aftermath.delivered += rows
+    free = [row for row in rows if row["owner"] is None]
+    aftermath.ready += [row["run"] for row in free if row["ga"] is None]
+    aftermath.gates.update(row["ga"] for row in free)
+    return list(rows)
