@@ -15,6 +15,7 @@ import pytest
 from runr_workflows import Context, RetryAfterError, Step, Workflows
 
 from services.embedded.stack import EmbeddedStack
+from tests.support.live_rows import until
 from tests.support.otlp_receiver import OtlpReceiver, Received, otlp_receiver, tree
 from tests.support.postgres import run_apart
 from tests.support.rest import Json, Rest, step_of
@@ -127,17 +128,27 @@ def node(name: str, service: str, *below: Shape, error: str | None = None) -> Sh
     return name, service, error, tuple(sorted(below, key=str))
 
 
-async def trace_of(receiver: OtlpReceiver, trace_id: str, *runs: str) -> list[Received]:
-    """The spans of a trace, once the roots and the ends of these runs are there, which come last in their services."""
+async def trace_of(rest: Rest, receiver: OtlpReceiver, trace_id: str) -> list[Received]:
+    """The spans of a trace, all that there are: another run has gone through every service after them, and services
+    export in order.
+    """
+    order = secrets.token_hex(4)
+    created, last = await send(rest, "order.created", {"order_id": order})
+    (run,) = created["runs"]
+    await rest.becomes(run, "waiting")
+    await send(rest, "order.shipped", {"order_id": order})
+    await rest.completed(run)
+    wanted = {
+        ("sleep hold", "runr-scheduler"),
+        ("wait shipped", "runr-ingest"),
+        ("run order", "runr-executor"),
+        ("POST /api/events", "runr-gateway"),
+    }
 
-    def is_whole(spans: Sequence[Received]) -> bool:
-        mine = [span for span in spans if span.trace_id == trace_id]
-        ended = {span.run for span in mine if span.name.startswith("run ")}
-        known = {span.span_id for span in mine}
-        orphans = [span for span in mine if span.parent_id not in known]
-        return ended.issuperset(runs) and len(orphans) == 1
+    def has_come(spans: Sequence[Received]) -> bool:
+        return wanted <= {(span.name, span.service) for span in spans if span.trace_id == last}
 
-    spans = await asyncio.to_thread(receiver.until, is_whole)
+    spans = await asyncio.to_thread(receiver.until, has_come)
     return [span for span in spans if span.trace_id == trace_id]
 
 
@@ -181,7 +192,7 @@ async def test_the_whole_tree(rest: Rest, receiver: OtlpReceiver, bodies: Bodies
     await rest.becomes(run, "waiting")
     shipped, other_trace = await send(rest, "order.shipped", {"order_id": "o-1"})
     assert await rest.completed(run) == "shipped"
-    spans = await trace_of(receiver, trace_id, run)
+    spans = await trace_of(rest, receiver, trace_id)
 
     root = named(spans, "POST /api/events")
     assert shape(root, spans) == node(
@@ -239,7 +250,7 @@ async def test_the_whole_tree(rest: Rest, receiver: OtlpReceiver, bodies: Bodies
     assert seen.of(run) == [each.traceparent for each in invocations]
     assert {span.run for span in spans if span not in (root, named(spans, SENT))} == {run}
 
-    others = await trace_of(receiver, other_trace)
+    others = await trace_of(rest, receiver, other_trace)
     sender = named(others, SENT)
     assert named(spans, "wait shipped").links == ((other_trace, sender.span_id),)
     assert named(spans, "wait shipped").attributes["runr.event_id"] == shipped["id"]
@@ -266,11 +277,12 @@ async def test_children_and_runs_started_by_a_step_are_in_the_same_trace(
 ) -> None:
     run, trace_id = await start(rest, "bill")
     assert await rest.completed(run) == 7
-    taxes = [each["id"] for each in await rest.runs("?workflow=tax")]
-    assert len(taxes) == 2
-    for tax in taxes:
-        await rest.completed(tax)
-    spans = await trace_of(receiver, trace_id, run, *taxes)
+
+    async def both() -> bool:
+        return [each["status"] for each in await rest.runs("?workflow=tax")] == ["completed"] * 2
+
+    await until(both)
+    spans = await trace_of(rest, receiver, trace_id)
     tax = node(
         "start tax",
         "executor",
@@ -299,7 +311,8 @@ async def test_a_caller_of_the_api_goes_on_with_its_own_trace(
     theirs, their_span = secrets.token_hex(16), secrets.token_hex(8)
     run, trace_id = await start(rest, "tax", traceparent=f"00-{theirs}-{their_span}-01")
     assert trace_id == theirs
-    spans = await trace_of(receiver, theirs, run)
+    assert await rest.completed(run) == 7
+    spans = await trace_of(rest, receiver, theirs)
     (root,) = [span for span in spans if span.service == "runr-gateway"]
     assert root.parent_id == their_span
     assert {span.run for span in spans if span.name == "invoke tax"} == {run}
@@ -310,7 +323,8 @@ async def test_a_malformed_traceparent_is_ignored(
     rest: Rest, receiver: OtlpReceiver, bodies: Bodies, malformed: str
 ) -> None:
     run, trace_id = await start(rest, "tax", traceparent=malformed)
-    spans = await trace_of(receiver, trace_id, run)
+    assert await rest.completed(run) == 7
+    spans = await trace_of(rest, receiver, trace_id)
     (root,) = [span for span in spans if span.service == "runr-gateway"]
     assert root.parent_id == ""
 
@@ -320,21 +334,15 @@ async def test_a_request_that_is_not_sampled_has_no_spans_anywhere(
 ) -> None:
     theirs = secrets.token_hex(16)
     unsampled = {"traceparent": f"00-{theirs}-{secrets.token_hex(8)}-00"}
-    sampled_run, sampled_trace = "", ""
-    for headers in (unsampled, {}):  # what is sampled comes after it through every service
-        order = secrets.token_hex(4)
-        created, trace_id = await send(rest, "order.created", {"order_id": order}, **headers)
-        (run,) = created["runs"]
-        await rest.becomes(run, "waiting")
-        await send(rest, "order.shipped", {"order_id": order}, **headers)
-        assert await rest.completed(run) == "shipped"
-        if headers:
-            assert [text and (text[3:35], text[-2:]) for text in seen.of(run)] == [(theirs, "00")] * 6
-        else:
-            sampled_run, sampled_trace = run, trace_id
-    spans = await trace_of(receiver, sampled_trace, sampled_run)
-    assert {span.service for span in spans} == SERVICES
-    assert [span for span in receiver.spans if span.trace_id == theirs] == []
+    created, trace_id = await send(rest, "order.created", {"order_id": "o-2"}, **unsampled)
+    assert trace_id == theirs
+    (run,) = created["runs"]
+    await rest.becomes(run, "waiting")
+    await send(rest, "order.shipped", {"order_id": "o-2"}, **unsampled)
+    assert await rest.completed(run) == "shipped"
+    assert [text and (text[3:35], text[-2:]) for text in seen.of(run)] == [(theirs, "00")] * 6
+    assert await trace_of(rest, receiver, theirs) == []
+    assert [span for span in receiver.spans if span.run == run] == []
 
 
 async def test_a_trace_goes_on_after_a_restart_of_everything_and_a_lost_process(
@@ -350,7 +358,7 @@ async def test_a_trace_goes_on_after_a_restart_of_everything_and_a_lost_process(
     await stack.restart()
     await send(rest, "go", {"id": "s-1"})
     assert await rest.completed(run) == "went"
-    spans = await trace_of(receiver, trace_id, run)
+    spans = await trace_of(rest, receiver, trace_id)
     top = named(spans, "start slow")
     invocations = below(spans, top, "invoke slow")
     # The killed process took the span of its invocation with it; who found that out says so.
@@ -368,7 +376,7 @@ async def test_the_ends_that_others_make_are_in_the_trace(rest: Rest, receiver: 
     run, trace_id = await start(rest, "slow", {"id": "s-2"})
     await rest.becomes(run, "waiting")
     await rest.ok("POST", f"/runs/{run}/cancel", {})
-    spans = await trace_of(receiver, trace_id, run)
+    spans = await trace_of(rest, receiver, trace_id)
     life, wait = named(spans, "run slow"), named(spans, "wait go")
     assert (life.service, life.attributes["runr.status"], life.error) == ("runr-ingest", "cancelled", None)
     assert (wait.service, wait.attributes["runr.cut"]) == ("runr-ingest", True)
@@ -389,7 +397,7 @@ async def test_a_receiver_that_does_not_answer_holds_up_nothing(
         await stack.start("executor")
         run, trace_id = await start(rest, "tax")
         assert await rest.completed(run, timeout_s=20) == 7
-    spans = await trace_of(receiver, trace_id, run)
+    spans = await trace_of(rest, receiver, trace_id)
     assert {span.service for span in spans} == SERVICES - {"runr-scheduler"}
 
 
