@@ -100,19 +100,19 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
     runtime.health.observe("nats", lambda: "connected" if bus.connected else "away")
     sealer = Sealer(settings.encryption.key)
     hints = Hints(bus)
+    traces = RunTraces(database, runtime.telemetry)
     node = f"{socket.gethostname()}/{os.getpid()}"
     partitions = Partitions(
         settings.database.url, node=node, clock=runtime.clock, beat_s=min(3.0, settings.lease.heartbeat_s)
     )
     server = RpcServer(
         settings.listen.grpc or settings.peers.scheduler,
-        _services(database, sealer, hints, runtime),
+        _services(database, sealer, hints, runtime, traces),
         authenticator=StoreAuthenticator(database, runtime.clock),
         telemetry=runtime.telemetry,
         credentials=server_credentials(settings.security),
         plaintext=settings.security.plaintext,
     )
-    traces = RunTraces(database, runtime.telemetry)
     return [
         DatabaseComponent(database, runtime.health),
         _Entrance(database, sealer, settings.access.bootstrap_token),
@@ -124,13 +124,15 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
     ]
 
 
-def _services(database: Database, sealer: Sealer, hints: Hints, runtime: Runtime) -> list[Registration]:
+def _services(
+    database: Database, sealer: Sealer, hints: Hints, runtime: Runtime, traces: RunTraces
+) -> list[Registration]:
     """The gRPC services of the scheduler."""
     ids = UlidFactory(runtime.clock, runtime.random)
     deleter = ProjectDeleter(database, hints, hints.defs_changed)
     access = AccessService(database, sealer, ids, deleter, hints.defs_changed)
     workflows = WorkflowService(database, Declarer(database, hints.defs_changed))
-    firer = ScheduleFirer(database, DefinitionsCache(None, clock=runtime.clock), hints, ids)
+    firer = ScheduleFirer(database, DefinitionsCache(None, clock=runtime.clock), hints, ids, traces)
     schedules = ScheduleService(Schedules(database), firer, RunReader(database))
     return [
         (workflow_service_pb2_grpc.add_WorkflowServiceServicer_to_server, workflows),
@@ -158,7 +160,7 @@ def _duties(
     marks = Marks(database, hints, traces)
     duties: list[Duty] = [
         wake,
-        Cron(database, DueSchedules(database, definitions, hints, ids), runtime.clock, theirs),
+        Cron(database, DueSchedules(database, definitions, hints, ids, traces), runtime.clock, theirs),
         marks,
         Timeout(database, hints, marks.nudge, traces),
         Rescue(database, hints, runtime.clock, settings.lease, marks.nudge, traces=traces),

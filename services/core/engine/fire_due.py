@@ -18,6 +18,7 @@ from services.core.domain.tick import next_tick, ticks_to_fire
 from services.core.engine.definitions import DefinitionsCache, TenantDefinitions, WorkflowEntry
 from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints
+from services.core.engine.run_traces import RunTraces
 from services.core.engine.ticks import Tick, TickStart, start_ticks, tell
 from services.core.runtime.ids import UlidFactory
 from services.core.store.database import Database
@@ -51,8 +52,16 @@ class Fired:
 class DueSchedules:
     """Fires what is due. Any number of processes may do it at once."""
 
-    def __init__(self, database: Database, definitions: DefinitionsCache, hints: Hints, ids: UlidFactory) -> None:
+    def __init__(
+        self,
+        database: Database,
+        definitions: DefinitionsCache,
+        hints: Hints,
+        ids: UlidFactory,
+        traces: RunTraces | None = None,
+    ) -> None:
         self._database = database
+        self._spans = (traces or RunTraces.off(database)).spans
         self._definitions = definitions
         self._hints = hints
         self._gates = Gates(database, hints)
@@ -102,13 +111,13 @@ class DueSchedules:
             ticks: list[Tick] = []
             for row, entry in zip(rows, entries, strict=True):
                 ticks += self._ticks(row, entry, now)
-            started = await start_ticks(connection, ticks)
+            started = await start_ticks(connection, ticks, self._spans)
             last = {each.tick.fire.trigger: each for each in started}
             await advance(
                 connection,
                 [_advanced(row, last, now, ends=entry is None) for row, entry in zip(rows, entries, strict=True)],
             )
-        await tell(started, self._hints, self._gates)
+        await tell(started, self._hints, self._gates, self._spans)
         return Fired(len(rows), sum(each.is_new for each in started))
 
     def _ticks(self, row: ScheduleRow, entry: WorkflowEntry | None, now: datetime) -> list[Tick]:

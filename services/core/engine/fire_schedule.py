@@ -15,6 +15,7 @@ from services.core.engine.definitions import DefinitionsCache, WorkflowEntry
 from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints
 from services.core.engine.retrying import retrying
+from services.core.engine.run_traces import RunTraces
 from services.core.engine.schedules import ScheduleKey, unknown_schedule
 from services.core.engine.start_run import Started
 from services.core.engine.ticks import Tick, TickStart, start_ticks, tell
@@ -42,8 +43,16 @@ class Backfilled:
 class ScheduleFirer:
     """Fires triggers by hand. A trigger that is switched off may be fired; one of a paused workflow may not."""
 
-    def __init__(self, database: Database, definitions: DefinitionsCache, hints: Hints, ids: UlidFactory) -> None:
+    def __init__(
+        self,
+        database: Database,
+        definitions: DefinitionsCache,
+        hints: Hints,
+        ids: UlidFactory,
+        traces: RunTraces | None = None,
+    ) -> None:
         self._database = database
+        self._spans = (traces or RunTraces.off(database)).spans
         self._definitions = definitions
         self._hints = hints
         self._gates = Gates(database, hints)
@@ -66,13 +75,13 @@ class ScheduleFirer:
                 tick = Tick(schedule=schedule, entry=entry, at=at, run=run, event=event)
                 # Before the start: who fires ticks takes the trigger's row before idempotency keys, too.
                 await note_fired(connection, tick.fire)
-                (start,) = await start_ticks(connection, [tick], record=False, trace=trace)
+                (start,) = await start_ticks(connection, [tick], self._spans, record=False, trace=trace)
                 if start.run != run:
                     await note_fired(connection, tick.fire._replace(run=start.run))
                 return Started(start.run, start.is_new), [start]
 
         started, told = await retrying(once)
-        await tell(told, self._hints, self._gates, trace)
+        await tell(told, self._hints, self._gates, self._spans, trace)
         return started
 
     async def backfill(
@@ -122,11 +131,11 @@ class ScheduleFirer:
                     Tick(schedule=schedule, entry=entry, at=at, run=run, event=event)
                     for at, (run, event) in made.items()
                 ]
-                starts = await start_ticks(connection, ticks, trace=trace)
+                starts = await start_ticks(connection, ticks, self._spans, trace=trace)
                 return sum(start.is_new for start in starts), starts
 
         count, told = await retrying(once)
-        await tell(told, self._hints, self._gates, trace)
+        await tell(told, self._hints, self._gates, self._spans, trace)
         return count
 
     async def _find(

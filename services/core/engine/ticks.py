@@ -15,6 +15,7 @@ from services.core.engine.definitions import WorkflowEntry
 from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints
 from services.core.engine.retrying import after_commit
+from services.core.engine.run_spans import RunSpans
 from services.core.engine.schedules import unix_ms
 from services.core.engine.starts import cancel_waits, insert_starts, start_row
 from services.core.runtime.ids import ulid_text
@@ -41,32 +42,43 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class TickStart:
-    """The run that a tick led to, and whether it is new; `gate` is the one before which a new run stands."""
+    """The run that a tick led to, and whether it is new; `gate` is the one before which a new run stands.
+
+    `trace` is the place of a new run in its trace, `begun_ns` when its start began (unix nanoseconds).
+    """
 
     tick: Tick
     run: UUID
     is_new: bool
     gate: int | None
+    trace: str | None
+    begun_ns: int
 
 
 async def start_ticks(
-    connection: asyncpg.Connection, ticks: Sequence[Tick], *, record: bool = True, trace: str | None = None
+    connection: asyncpg.Connection,
+    ticks: Sequence[Tick],
+    spans: RunSpans,
+    *,
+    record: bool = True,
+    trace: str | None = None,
 ) -> list[TickStart]:
     """Start the runs of ticks in the caller's transaction, all in one call; of a tick that has fired before, none.
 
     `record` False: a start by hand, which is no tick of the trigger and suppresses none.
     """
+    begun_ns = spans.now_ns()
     if record and ticks:
         fresh = await record_fires(connection, [tick.fire for tick in ticks])
         ticks = [tick for tick in ticks if tick.run in fresh]
     starts: list[StartRow] = []
     waits: list[WaitRow] = []
     for tick in ticks:
-        start, cancels = _rows(tick, trace)
+        start, cancels = _rows(tick, spans.place(trace))
         starts.append(start)
         waits += cancels
     found = [
-        TickStart(tick, run, is_new, start.ga)
+        TickStart(tick, run, is_new, start.ga, start.trace, begun_ns)
         for tick, start, (run, is_new) in zip(
             ticks, starts, await insert_starts(connection, starts, waits), strict=True
         )
@@ -77,11 +89,15 @@ async def start_ticks(
     return found
 
 
-async def tell(started: Sequence[TickStart], hints: Hints, gates: Gates, trace: str | None = None) -> None:
-    """What follows the commit: hints, and a look at the gates before which new runs stand."""
+async def tell(
+    started: Sequence[TickStart], hints: Hints, gates: Gates, spans: RunSpans, trace: str | None = None
+) -> None:
+    """What follows the commit: hints, a look at the gates before which new runs stand, and the spans of the starts."""
     fresh = [each for each in started if each.is_new]
     hints.ready([each.run for each in fresh if each.gate is None], traceparent=trace)
     await after_commit(gates.grant(each.gate for each in fresh))
+    for each in fresh:
+        spans.started(each.run, each.tick.entry.name, trace=each.trace, parent=trace, begun_ns=each.begun_ns)
 
 
 def _rows(tick: Tick, trace: str | None) -> tuple[StartRow, list[WaitRow]]:
