@@ -11,6 +11,7 @@ from runr.workflows.v1 import (
     event_service_pb2_grpc,
     function_service_pb2_grpc,
     run_service_pb2_grpc,
+    schedule_service_pb2_grpc,
     workflow_service_pb2_grpc,
 )
 
@@ -34,6 +35,10 @@ _SERVICES: Mapping[str, tuple[Any, Any]] = {
     "workflow": (
         workflow_service_pb2_grpc.add_WorkflowServiceServicer_to_server,
         workflow_service_pb2_grpc.WorkflowServiceServicer,
+    ),
+    "schedule": (
+        schedule_service_pb2_grpc.add_ScheduleServiceServicer_to_server,
+        schedule_service_pb2_grpc.ScheduleServiceServicer,
     ),
     "access": (
         access_service_pb2_grpc.add_AccessServiceServicer_to_server,

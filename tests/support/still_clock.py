@@ -1,4 +1,4 @@
-"""The engine's clock in a test's database, standing still until the test moves it."""
+"""The engine's clock in a test's database: it stands still until the test moves it, or lets it run."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import pytest
 from services.core.store.database import Database
 
 _INSTALL = """
-create table public.still_clock (at timestamptz not null);
-insert into public.still_clock values (rt.now());
-create or replace function rt.now() returns timestamptz language sql volatile parallel safe as
-    $$ select at from public.still_clock $$;
+create table public.still_clock (at timestamptz not null, runs_since timestamptz);
+insert into public.still_clock (at) values (rt.now());
+create or replace function rt.now() returns timestamptz language sql volatile parallel safe as $$
+    select at + coalesce(clock_timestamp() - runs_since, interval '0') from public.still_clock
+$$;
 """
 
 
@@ -23,9 +24,16 @@ class StillClock:
         self._database = database
 
     async def set(self, instant: str) -> None:
-        """Move it to an ISO-8601 instant."""
+        """Move it to an ISO-8601 instant, where it stands."""
+        await self._write("update public.still_clock set at = $1, runs_since = null", instant)
+
+    async def run_from(self, instant: str) -> None:
+        """Move it to an instant and let it run."""
+        await self._write("update public.still_clock set at = $1, runs_since = clock_timestamp()", instant)
+
+    async def _write(self, statement: str, instant: str) -> None:
         async with self._database.connection() as connection:
-            await connection.execute("update public.still_clock set at = $1", datetime.fromisoformat(instant))
+            await connection.execute(statement, datetime.fromisoformat(instant))
 
 
 @pytest.fixture
