@@ -26,8 +26,6 @@ from services.core.store.queries import tenant_query
 
 log = logging.getLogger(__name__)
 
-_MAX_QUEUED = 20_000
-
 
 @dataclass(slots=True)
 class _Batch:
@@ -47,7 +45,9 @@ class RunTraces(Component):
 
     name = "run-traces"
 
-    def __init__(self, database: Database, telemetry: Telemetry) -> None:
+    def __init__(self, database: Database, telemetry: Telemetry, *, max_noted: int = 20_000) -> None:
+        """`max_noted`: what may wait to be looked up; more than that has no span."""
+        self._max_noted = max_noted
         self.spans = RunSpans(telemetry)
         self._database = database
         self._noted: dict[int, _Batch] = defaultdict(_Batch)
@@ -102,7 +102,7 @@ class RunTraces(Component):
 
     def _has_room(self) -> bool:
         """Whether one more may be noted: traces must not fill the memory of a process whose database is away."""
-        if self._count >= _MAX_QUEUED:
+        if self._count >= self._max_noted:
             return False
         self._count += 1
         self._wake.set()

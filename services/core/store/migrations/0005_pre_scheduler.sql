@@ -91,7 +91,7 @@ $$;
 create function rt.rescue_v1(p_limit int) returns table (run uuid, tenant int, ended bool) language plpgsql as $$
 #variable_conflict use_column
 declare
-    v_all uuid[]; v_last uuid[];
+    v_all uuid[]; v_tenant int[]; v_last uuid[];
     v_error constant text := '{"name":"WorkerLost","message":"the engine process that ran this step disappeared"}';
 begin
     select coalesce(array_agg(l.id), '{}') into v_all from (
@@ -101,7 +101,7 @@ begin
     ) l;
     -- Looked at again under the locks: while the statement above ran, another may have rescued a run and a living owner,
     -- which that statement's snapshot does not know, have claimed it.
-    select coalesce(array_agg(r.id), '{}') into v_all from rt.live r
+    select coalesce(array_agg(r.id), '{}'), array_agg(r.tenant) into v_all, v_tenant from rt.live r
         where r.id = any (v_all) and r.owner is not null
           and not exists (select from rt.owner o where o.id = r.owner and not o.dead);
     if cardinality(v_all) = 0 then return; end if;
@@ -116,7 +116,7 @@ begin
         perform from rt.finish_v1(v_last, array_fill('failed'::text, array[cardinality(v_last)]),
                                   array_fill(null::text, array[cardinality(v_last)]), array_fill(v_error, array[cardinality(v_last)]), true);
     end if;
-    return query select u.id, r.tenant, r.id is null from unnest(v_all) u(id) left join rt.live r on r.id = u.id;
+    return query select u.id, u.tenant, r.id is null from unnest(v_all, v_tenant) u(id, tenant) left join rt.live r on r.id = u.id;
 end $$;
 
 -- Apply marks about children: an ended child resumes its waiting parent, an ended parent cancels its active children.
