@@ -37,7 +37,7 @@ _SIZES = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)
 
 def page() -> str:
     """The whole page."""
-    found = _declared()
+    found = declared()
     parts = [_HEAD]
     for group, title in TITLES.items():
         rows = [each for each in found.values() if each.group.__name__ == group]
@@ -46,11 +46,14 @@ def page() -> str:
     return "\n".join(parts)
 
 
-def _declared() -> dict[str, Declaration]:
-    found = {each.variable: each for cls in _BASE for each in declarations(cls)}
-    for service in SERVICES:
-        found |= {each.variable: each for each in declarations(_settings_of(service))}
-    return found
+def declared() -> dict[str, Declaration]:
+    """Every variable that a service reads."""
+    return {each.variable: each for cls in classes() for each in declarations(cls)}
+
+
+def classes() -> list[type[Any]]:
+    """The settings that every process reads, and those of each service."""
+    return [*_BASE, *map(_settings_of, SERVICES)]
 
 
 def _readers() -> dict[str, str]:

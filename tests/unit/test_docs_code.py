@@ -1,0 +1,185 @@
+"""The Python of the documents runs: every block is executed, every workflow in them is driven through the SDK."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import pytest
+import runr_workflows
+from runr_workflows import Workflows
+
+from sdk.python.tests import engine
+from sdk.python.tests.engine import EVENT, KEY, NOW, FakeEngine
+from services.core.engine.declare import check_text
+from tests.support.pages import Page, page, pages
+
+WITH_CODE = [
+    each for each in pages() if each.blocks("python") and (each.name.startswith("docs/") or each.name == "README.md")
+]
+CHECKED = {each.name for each in WITH_CODE}
+
+
+class ExampleWorkflows(Workflows):
+    """The registry of an example, which a test can sign requests for."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"signing_key": KEY, "clock": lambda: NOW, **options})
+
+
+class ExampleEngine(FakeEngine):
+    """Runs a workflow for an event with some data."""
+
+    def __init__(self, wf: Workflows, story: Story) -> None:
+        super().__init__(wf.handle_request, retries=story.retries, answers=story.answers)
+        self._data = story.data
+
+    def execute(self, workflow: str, steps: Mapping[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
+        """The op of one invocation."""
+        return super().execute(workflow, steps, event={**EVENT, "data": self._data}, **fields)
+
+
+@dataclass(frozen=True)
+class Story:
+    """A workflow of a page, what it is given, and what must come of it. `steps`: (op, id) in order, None: any."""
+
+    page: str
+    workflow: str
+    output: Any
+    data: Mapping[str, Any] = field(default_factory=dict)
+    answers: Mapping[str, Any] = field(default_factory=dict)
+    retries: int = 3
+    status: str = "completed"
+    steps: tuple[tuple[str, str], ...] | None = None
+
+
+def event(**data: Any) -> dict[str, Any]:
+    """What a wait memoizes."""
+    return {**EVENT, "data": data}
+
+
+STORIES = (
+    Story("README.md", "process-order", {"shipped": True}, {"total": 3}, {"shipped": event(order_id="o-1")}, retries=4),
+    Story("README.md", "process-order", {"shipped": False}, {"total": 3}, retries=4),
+    Story("README.md", "hello", "HELLO, ADA!", {"name": "Ada"}),
+    Story("docs/how-to/steps.md", "welcome", {"account": "acc-a@b.c"}, {"email": "a@b.c"}),
+    Story(
+        "docs/how-to/steps.md",
+        "charge-all",
+        6,
+        {"amounts": [1, 2, 3]},
+        steps=(("step_completed", "charge"), ("step_completed", "charge:1"), ("step_completed", "charge:2")),
+    ),
+    Story("docs/how-to/steps.md", "enrich", ["NAME", "ADDRESS"]),
+    Story("docs/how-to/retries-and-errors.md", "pay", "paid", {"card": "ok"}, retries=5),
+    Story(
+        "docs/how-to/retries-and-errors.md",
+        "pay",
+        "unpaid",
+        {"card": "expired"},
+        retries=5,
+        steps=(("step_completed", "warn"), ("step_failed", "charge"), ("step_completed", "tell-support")),
+    ),
+    Story(
+        "docs/how-to/retries-and-errors.md",
+        "pay",
+        "unpaid",
+        {"card": "busy"},
+        retries=5,
+        steps=(("step_completed", "warn"), *[("step_failed", "charge")] * 6, ("step_completed", "tell-support")),
+    ),
+    Story(
+        "docs/how-to/sleep.md",
+        "trial",
+        None,
+        steps=(
+            ("sleep", "first-days"),
+            ("step_completed", "tip"),
+            ("step_completed", "when-it-ends"),
+            ("sleep", "end"),
+            ("step_completed", "goodbye"),
+        ),
+        answers={},
+    ),
+    Story(
+        "docs/how-to/wait-for-events.md",
+        "ship",
+        "left at the door",
+        {"order_id": "o-1"},
+        {"delivered": event(order_id="o-1", place="the door")},
+    ),
+    Story("docs/how-to/wait-for-events.md", "ship", "lost", {"order_id": "o-1"}),
+    Story("docs/how-to/wait-for-events.md", "verify", True, {"user_id": "u"}, {"checked": event(user_id="u", ok=True)}),
+    Story("docs/how-to/send-events.md", "close-day", [f"01J{n:023}" for n in range(2)], {"shop": "s"}),
+    Story("docs/how-to/send-events.md", "print-report", None, {"shop": "s"}),
+    Story("docs/how-to/invoke.md", "make-invoice", {"total": 3}, {"prices": [1, 2]}),
+    Story("docs/how-to/invoke.md", "bill", 3, {"prices": [1, 2]}, {"invoice": {"total": 3}}),
+    Story("docs/how-to/invoke.md", "import", 3, {"last": 3}),
+    Story("docs/how-to/cron.md", "daily-report", "everything before 9", {"scheduled_at": "9"}),
+    Story("docs/how-to/idempotency.md", "refund", "refunded p-1", {"payment_id": "p-1"}),
+    Story("docs/how-to/cancel.md", "deliver", None, {"order_id": "o-1"}),
+    Story("docs/how-to/concurrency.md", "sync-customer", None, {"customer_id": "c-1"}),
+    Story("docs/how-to/delayed-starts.md", "remind", "mail to u-1", {"user": "u-1"}),
+    Story("docs/how-to/retry-and-replay.md", "order", "charged o-1", {"order_id": "o-1"}),
+    Story("docs/how-to/serve-functions.md", "hello", "Hello, world!"),
+)
+
+
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What examples import: the SDK, with a key and a clock that the test knows, and the stand-in for the engine."""
+    monkeypatch.setattr(runr_workflows, "Workflows", ExampleWorkflows)
+    monkeypatch.setitem(sys.modules, "engine", engine)
+
+
+def execute(each: Page) -> tuple[dict[str, Any], list[Workflows]]:
+    """Execute the blocks of a page as one module; its names and the registries that they made."""
+    module = ModuleType("example")
+    made: list[Workflows] = []
+    for number, block in enumerate(each.blocks("python"), 1):
+        exec(compile(block, f"{each.name} block {number}", "exec"), module.__dict__)
+        registry = module.__dict__.get("wf")
+        if isinstance(registry, Workflows) and registry not in made:
+            made.append(registry)
+    return module.__dict__, made
+
+
+@pytest.mark.parametrize("each", [pytest.param(each, id=each.name) for each in WITH_CODE])
+@pytest.mark.usefixtures("example")
+def test_definitions_of_examples_are_accepted(each: Page) -> None:
+    _, registries = execute(each)
+    for registry in registries:
+        introspected = FakeEngine(registry.handle_request).introspect()["workflows"]
+        checked = check_text(json.dumps(introspected), strict_unknown=True)
+        assert [definition.name for definition in checked.definitions] == [each["name"] for each in introspected]
+        assert checked.warnings == ()
+        registry.close()
+
+
+@pytest.mark.parametrize("story", [pytest.param(each, id=f"{each.page} {each.workflow}") for each in STORIES])
+@pytest.mark.usefixtures("example")
+def test_examples_do_what_they_say(story: Story) -> None:
+    _, registries = execute(page(story.page))
+    registry = next(each for each in registries if any(d["name"] == story.workflow for d in each.definitions))
+    run = ExampleEngine(registry, story).run(story.workflow)
+    assert (run.status, run.output) == (story.status, story.output), run.error
+    if story.steps is not None:
+        assert tuple(run.kinds) == story.steps
+    registry.close()
+
+
+@pytest.mark.usefixtures("example")
+def test_the_tests_of_the_page_about_testing_pass() -> None:
+    names, _ = execute(page("docs/how-to/testing.md"))
+    tests = [test for name, test in names.items() if name.startswith("test_")]
+    assert len(tests) == 2
+    for test in tests:
+        test()
+
+
+def test_every_page_with_code_is_told_as_a_story() -> None:
+    assert {story.page for story in STORIES} | {"docs/how-to/testing.md"} == CHECKED
