@@ -115,7 +115,8 @@ RULES = (
     Rule(
         5,
         "a tick of cron has one run",
-        """select trigger, at, count(*) from rt.cron_fire group by trigger, at having count(*) > 1""",
+        """select wf, event_data, count(*) from rt.runs where source = 'cron'
+           group by wf, event_data having count(*) > 1""",
     ),
     Rule(
         6,
