@@ -50,9 +50,9 @@ class ExecutorSpans:
 
     def invocation(self, lease: Lease) -> Invocation:
         """An invocation of the run's function, from its request to the commit of its answer: a context manager."""
-        if not self._runs.follows(lease.trace):
+        if lease.trace is None or not self._runs.follows(lease.trace):
             return Invocation(None, self._runs, lease, lease.trace)
-        return Invocation(self._telemetry, self._runs, lease, self._telemetry.reserve(lease.trace))
+        return Invocation(self._telemetry, self._runs, lease, self._telemetry.below(lease.trace))
 
 
 class Invocation:

@@ -154,6 +154,22 @@ def test_a_span_never_ends_before_it_begins() -> None:
     assert spans(telemetry, exporter)["set back"].end_time == 10
 
 
+@pytest.mark.parametrize("sampler", ["always_on", "always_off", "parentbased_always_off"])
+def test_below_a_span_nobody_decides_anew(sampler: str) -> None:
+    telemetry, exporter = recording(OTEL_TRACES_SAMPLER=sampler)
+    kept, dropped = telemetry.below(CALLER), telemetry.below(UNSAMPLED)
+    assert (is_sampled(kept), is_sampled(dropped)) == (True, False)
+    telemetry.record("kept", start_ns=1, end_ns=2, parent=CALLER, identity=kept)
+    telemetry.record("below kept", start_ns=1, end_ns=2, parent=kept)
+    telemetry.record("dropped", start_ns=1, end_ns=2, parent=UNSAMPLED, identity=dropped)
+    telemetry.record("below dropped", start_ns=1, end_ns=2, parent=dropped)
+    telemetry.record("below nonsense", start_ns=1, end_ns=2, parent="nonsense")
+    made = spans(telemetry, exporter)
+    assert set(made) == {"kept", "below kept"}
+    assert made["below kept"].parent
+    assert inject(made["below kept"].parent) == kept
+
+
 @pytest.mark.parametrize(
     ("sampler", "root", "below_sampled", "below_unsampled"),
     [

@@ -77,9 +77,11 @@ class RunSpans:
 
         The decision to sample is made once, by the root: an unsampled request starts unsampled runs.
         """
-        if not self.enabled or (parent and not is_sampled(parent)):
+        if not self.enabled:
             return parent
-        return self._telemetry.reserve(parent)
+        if not parent:
+            return self._telemetry.reserve(None)
+        return self._telemetry.below(parent) if is_sampled(parent) else parent
 
     def started(self, run: UUID, workflow: str, *, trace: str | None, parent: str | None, begun_ns: int) -> None:
         """The run with this `trace`, which `place` gave, has been started; its start began at `begun_ns`."""

@@ -1,9 +1,9 @@
 """Traces by OpenTelemetry: one provider per process, set up from the standard OTEL_* variables.
 
 Off unless an exporter is named, and then every helper returns at once. A run's spans are built after the fact from
-stored times, so their ids are needed before they exist: `reserve` gives the `traceparent` of a span to come, and
-`record` makes that span later, in any process. The sampling decision is in the flags, so it is made once, by whoever
-reserves the root.
+stored times, so their ids are needed before they exist: `reserve` and `below` give the `traceparent` of a span to come,
+and `record` makes that span later, in any process. The sampling decision is in the flags: only `reserve` asks the
+sampler, where a request comes in.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExport
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Decision, ParentBased, Sampler, TraceIdRatioBased
 from opentelemetry.trace import Link, NoOpTracer, SpanContext, SpanKind, Status, StatusCode, TraceFlags, Tracer
 
-from services.core.runtime.preset_ids import DecidedOnce, PresetIds
+from services.core.runtime.preset_ids import PresetIds
 from services.core.runtime.settings import TelemetrySettings
 from services.core.runtime.traceparent import extract, inject, is_sampled, parent_context
 
@@ -43,7 +43,7 @@ class Telemetry:
         self._ids = ids
         self._sampler = sampler
         self.enabled = provider is not None
-        self.tracer: Tracer = provider.get_tracer(_SCOPE) if provider else NoOpTracer()
+        self._tracer: Tracer = provider.get_tracer(_SCOPE) if provider else NoOpTracer()
 
     @classmethod
     def off(cls) -> Telemetry:
@@ -56,7 +56,7 @@ class Telemetry:
         return time.time_ns()
 
     def reserve(self, parent: str | None) -> str:
-        """The `traceparent` of a span to be recorded later, below `parent` or as a new root.
+        """The `traceparent` of a span to be recorded later, below `parent` or as a new root, as the sampler decides.
 
         Traces off: `parent` itself, or "", so that a caller's trace passes through.
         """
@@ -67,6 +67,14 @@ class Telemetry:
         decision = self._sampler.should_sample(parent_context(parent), trace_id, "run").decision
         flags = TraceFlags(TraceFlags.SAMPLED if decision is Decision.RECORD_AND_SAMPLE else TraceFlags.DEFAULT)
         return inject(SpanContext(trace_id, self._ids.generate_span_id(), is_remote=False, trace_flags=flags))
+
+    def below(self, parent: str) -> str:
+        """The `traceparent` of a span to be recorded later below `parent`, recorded if `parent` is."""
+        above = extract(parent)
+        if not self.enabled or above is None:
+            return parent
+        span_id = self._ids.generate_span_id()
+        return inject(SpanContext(above.trace_id, span_id, is_remote=False, trace_flags=above.trace_flags))
 
     def record(
         self,
@@ -83,18 +91,20 @@ class Telemetry:
     ) -> str:
         """Makes a span after the fact and returns its `traceparent`. Times are unix nanoseconds.
 
-        `identity` is a `traceparent` from `reserve`; its flags decide whether the span is recorded. `error` marks the
-        span as failed with that text. `link` is the `traceparent` of a span of another trace that had a part in it.
+        `identity` is a `traceparent` from `reserve` or `below`, whose flags decide whether the span is recorded;
+        without it, those of `parent` do. `error` marks the span as failed with that text. `link` is the `traceparent`
+        of a span of another trace that had a part in it.
         """
         if not self.enabled:
             return identity or parent or ""
-        wanted = extract(identity)
-        if wanted is not None and not wanted.trace_flags & TraceFlags.SAMPLED:
-            return identity or ""
+        own = identity or (self.below(parent) if parent else self.reserve(None))
+        wanted = extract(own)
+        if wanted is None or not wanted.trace_flags & TraceFlags.SAMPLED:
+            return own
         linked = extract(link)
         self._ids.preset(wanted)
         try:
-            span = self.tracer.start_span(
+            span = self._tracer.start_span(
                 name,
                 context=parent_context(parent),
                 kind=kind,
@@ -108,7 +118,7 @@ class Telemetry:
             span.set_status(Status(StatusCode.ERROR, error))
         # A clock that was set back must not make a span that ends before it begins.
         span.end(end_time=max(start_ns, end_ns))
-        return inject(span.get_span_context())
+        return own
 
     def follows(self, traceparent: str | None) -> bool:
         """Whether spans below `traceparent` are wanted: the flag check that is all an unsampled run costs."""
@@ -142,7 +152,6 @@ def start_telemetry(service: str, settings: TelemetrySettings, *, exporter: Span
     if chosen is None:
         return Telemetry.off()
     ids = PresetIds()
-    sampler = DecidedOnce(_sampler(settings), ids)
     # Resource.create adds what OTEL_RESOURCE_ATTRIBUTES holds; what is named here comes first.
     resource = Resource.create(
         {
@@ -151,10 +160,11 @@ def start_telemetry(service: str, settings: TelemetrySettings, *, exporter: Span
             "service.instance.id": f"{socket.gethostname()}/{os.getpid()}",
         }
     )
-    provider = TracerProvider(sampler=sampler, resource=resource, id_generator=ids, shutdown_on_exit=False)
+    # What comes to the provider has been decided about.
+    provider = TracerProvider(sampler=ALWAYS_ON, resource=resource, id_generator=ids, shutdown_on_exit=False)
     # Spans wait in a queue of a bounded size and leave by a thread: a receiver that is slow costs spans, never work.
     provider.add_span_processor(BatchSpanProcessor(chosen))
-    return Telemetry(provider, ids, sampler)
+    return Telemetry(provider, ids, _sampler(settings))
 
 
 def _sampler(settings: TelemetrySettings) -> Sampler:
