@@ -51,6 +51,17 @@ def one_of(*words: str) -> Kind:
     return Kind({"enum": list(words)}, read)
 
 
+def enums(enum: Any) -> Kind:
+    """Words of a proto enum, a list of them or one alone; their numbers."""
+    item = {"enum": list(convert.words(enum))}
+
+    def read(raw: Raw) -> list[Any]:
+        words = raw.value if isinstance(raw.value, list) else [raw.value]
+        return [convert.number(enum, word if isinstance(word, str) else "") for word in words]
+
+    return Kind({"anyOf": [item, {"type": "array", "items": item}]}, read)
+
+
 def nested(shape: Shape) -> Kind:
     """An object of a shape of its own."""
 

@@ -15,6 +15,8 @@ from services.core.domain.errors import Unavailable
 from services.core.engine.accept_events import EventAcceptor
 from services.core.engine.authenticate import StoreAuthenticator
 from services.core.engine.bootstrap import ensure_bootstrap
+from services.core.engine.bulk_job import BulkJobs
+from services.core.engine.bulk_work import BulkWorker
 from services.core.engine.declare import Declarer
 from services.core.engine.definitions import DefinitionsCache
 from services.core.engine.fan_out import FanOutMarks
@@ -52,6 +54,7 @@ from services.core.store.runs import RunReader
 from services.scheduler.access_service import AccessService
 from services.scheduler.delete_project import ProjectDeleter
 from services.scheduler.duties.arming import Arming
+from services.scheduler.duties.bulk import Bulk
 from services.scheduler.duties.cron import Cron, ForgetFires
 from services.scheduler.duties.gates import SweepGates
 from services.scheduler.duties.marks import Marks
@@ -105,9 +108,10 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
     partitions = Partitions(
         settings.database.url, node=node, clock=runtime.clock, beat_s=min(3.0, settings.lease.heartbeat_s)
     )
+    bulk = _bulk(database, hints, runtime, traces)
     server = RpcServer(
         settings.listen.grpc or settings.peers.scheduler,
-        _services(database, sealer, hints, runtime, traces),
+        _services(database, sealer, hints, runtime, traces, bulk),
         authenticator=StoreAuthenticator(database, runtime.clock),
         telemetry=runtime.telemetry,
         credentials=server_credentials(settings.security),
@@ -120,12 +124,18 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
         bus,
         partitions,
         server,
-        _Duties(bus, _duties(settings, runtime, database, bus, hints, partitions, traces)),
+        _Duties(bus, _duties(settings, runtime, database, bus, hints, partitions, traces, bulk)),
     ]
 
 
+def _bulk(database: Database, hints: Hints, runtime: Runtime, traces: RunTraces) -> Bulk:
+    definitions = DefinitionsCache(None, clock=runtime.clock)
+    ids = UlidFactory(runtime.clock, runtime.random)
+    return Bulk(BulkWorker(database, definitions, hints, ids, traces))
+
+
 def _services(
-    database: Database, sealer: Sealer, hints: Hints, runtime: Runtime, traces: RunTraces
+    database: Database, sealer: Sealer, hints: Hints, runtime: Runtime, traces: RunTraces, bulk: Bulk
 ) -> list[Registration]:
     """The gRPC services of the scheduler."""
     ids = UlidFactory(runtime.clock, runtime.random)
@@ -133,7 +143,8 @@ def _services(
     access = AccessService(database, sealer, ids, deleter, hints.defs_changed)
     workflows = WorkflowService(database, Declarer(database, hints.defs_changed))
     firer = ScheduleFirer(database, DefinitionsCache(None, clock=runtime.clock), hints, ids, traces)
-    schedules = ScheduleService(Schedules(database), firer, RunReader(database))
+    jobs = BulkJobs(database, ids, runtime.clock, bulk.nudge)
+    schedules = ScheduleService(Schedules(database), firer, RunReader(database), jobs)
     return [
         (workflow_service_pb2_grpc.add_WorkflowServiceServicer_to_server, workflows),
         (access_service_pb2_grpc.add_AccessServiceServicer_to_server, access),
@@ -149,6 +160,7 @@ def _duties(
     hints: Hints,
     partitions: Partitions,
     traces: RunTraces,
+    bulk: Bulk,
 ) -> tuple[Wake, list[Duty]]:
     """The timers' duty, which also hears hints, and all duties."""
     theirs = DatabaseClock(runtime.clock)
@@ -174,6 +186,7 @@ def _duties(
         ForgetOwners(database),
         ForgetFires(database, settings.retention.run_days),
         Prune(database, settings.retention),
+        bulk,
     ]
     return wake, duties
 

@@ -1,7 +1,4 @@
-"""The gRPC face of cron triggers: translates, and calls what does the work.
-
-Methods that are not here answer UNIMPLEMENTED.
-"""
+"""The gRPC face of cron triggers: translates, and calls what does the work. Bulk jobs are in `bulk_service.py`."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ from runr.workflows.v1 import schedule_service_pb2 as pb
 from runr.workflows.v1 import schedule_service_pb2_grpc
 
 from services.core.domain.errors import InvalidInput
+from services.core.engine.bulk_job import BulkJobs
 from services.core.engine.fire_schedule import ScheduleFirer
 from services.core.engine.schedules import ScheduleKey, Schedules, unknown_schedule
 from services.core.rpc import convert_run, paging
@@ -20,15 +18,17 @@ from services.core.rpc.convert import unix_ms
 from services.core.rpc.convert_schedule import backfilled, schedule
 from services.core.rpc.server import Registration
 from services.core.store.runs import RunReader
+from services.scheduler.bulk_service import BulkMethods
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_TRIGGER = 32_767
 
 
-class ScheduleService(schedule_service_pb2_grpc.ScheduleServiceServicer):
+class ScheduleService(BulkMethods, schedule_service_pb2_grpc.ScheduleServiceServicer):
     """See `proto/runr/workflows/v1/schedule_service.proto`."""
 
-    def __init__(self, schedules: Schedules, firer: ScheduleFirer, reader: RunReader) -> None:
+    def __init__(self, schedules: Schedules, firer: ScheduleFirer, reader: RunReader, jobs: BulkJobs) -> None:
+        super().__init__(jobs)
         self._schedules = schedules
         self._firer = firer
         self._reader = reader

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
+from services.core.engine.bulk_job import BulkJobs
 from services.core.rpc.server import RpcServer
+from services.core.runtime.clock import SystemClock
+from services.core.runtime.ids import UlidFactory
 from services.core.store.runs import RunReader
 from services.scheduler.schedule_service import ScheduleService
 from tests.support.grpc_backend import LOOPBACK, VIEWER, TwoTokens, no_telemetry
@@ -28,7 +32,9 @@ async def client(story: ScheduleStory) -> AsyncIterator[Client]:
         workflow("w", {"event": "x"}, cron("0 9 * * *", timezone="Europe/Berlin", catch_up="all")),
         workflow("keyed", cron("* * * * *"), idempotency="event.data.cron"),
     )
-    service = ScheduleService(story.schedules, story.by_hand, RunReader(story.rows.database))
+    database = story.rows.database
+    jobs = BulkJobs(database, UlidFactory(SystemClock(), random.Random()), SystemClock(), lambda: None)
+    service = ScheduleService(story.schedules, story.by_hand, RunReader(database), jobs)
     server = RpcServer(LOOPBACK, [service.registration], authenticator=TwoTokens(), telemetry=no_telemetry())
     async with gateway({}, server=server) as found:
         yield found

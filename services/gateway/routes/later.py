@@ -19,9 +19,6 @@ ROUTES = (
         "Store the list that a sync falls back to",
     ),
     _later("GET", "/runs/{run_id}/stream", "RunService/WatchRun", "Follow a run by Server-Sent Events"),
-    _later(
-        "POST", "/projects/{project}/runs/bulk", "ScheduleService/StartBulkJob", "Cancel, retry or replay many runs"
-    ),
     _later("POST", "/tokens", "AccessService/CreateToken", "Make an API token"),
     _later("GET", "/tokens", "AccessService/ListTokens", "List API tokens"),
     _later("DELETE", "/tokens/{token_id}", "AccessService/DeleteToken", "Take an API token back"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from services.gateway.route import LaterRoute, Route
-from services.gateway.routes import events, later, projects, runs, schedules, usage, workflows
+from services.gateway.routes import bulk, events, later, projects, runs, schedules, usage, workflows
 
 BASE = "/api"
 
@@ -12,6 +12,7 @@ ROUTES: tuple[Route, ...] = (
     *runs.ROUTES,
     *workflows.ROUTES,
     *schedules.ROUTES,
+    *bulk.ROUTES,
     *usage.ROUTES,
     *projects.ROUTES,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from runr.workflows.v1 import workflow_service_pb2
 
 from services.core.domain.usage_record import parse_day
+from services.gateway.fault_names import renamed
 from services.gateway.route import Answer, Input, Route
 from services.gateway.shape import Param
 from services.gateway.views.usage import UsageView, usage_view
@@ -34,6 +35,7 @@ def _route(path: str, summary: str) -> Route:
         answer=lambda response, _: Answer(usage_view(response)),
         view=UsageView,
         query=(_day_param("from"), _day_param("to")),
+        perform=renamed({"from_day": "from", "to_day": "to"}),
     )
 
 

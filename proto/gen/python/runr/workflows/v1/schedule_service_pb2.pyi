@@ -135,23 +135,33 @@ class BackfillScheduleResponse(_message.Message):
     def __init__(self, job: _Optional[_Union[BulkJob, _Mapping]] = ...) -> None: ...
 
 class RunFilter(_message.Message):
-    __slots__ = ("workflow", "states", "since", "until", "query", "tags")
+    __slots__ = ("workflow", "states", "since", "until", "query", "tags", "run_ids")
     WORKFLOW_FIELD_NUMBER: _ClassVar[int]
     STATES_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     UNTIL_FIELD_NUMBER: _ClassVar[int]
     QUERY_FIELD_NUMBER: _ClassVar[int]
     TAGS_FIELD_NUMBER: _ClassVar[int]
+    RUN_IDS_FIELD_NUMBER: _ClassVar[int]
     workflow: str
     states: _containers.RepeatedScalarFieldContainer[_resources_pb2.RunState]
     since: _timestamp_pb2.Timestamp
     until: _timestamp_pb2.Timestamp
     query: str
     tags: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, workflow: _Optional[str] = ..., states: _Optional[_Iterable[_Union[_resources_pb2.RunState, str]]] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., query: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
+    run_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, workflow: _Optional[str] = ..., states: _Optional[_Iterable[_Union[_resources_pb2.RunState, str]]] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., query: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., run_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class BulkFault(_message.Message):
+    __slots__ = ("run_id", "error")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    error: _resources_pb2.Failure
+    def __init__(self, run_id: _Optional[str] = ..., error: _Optional[_Union[_resources_pb2.Failure, _Mapping]] = ...) -> None: ...
 
 class BulkJob(_message.Message):
-    __slots__ = ("id", "project", "action", "state", "total", "succeeded", "skipped", "failed", "error", "created_at", "ended_at")
+    __slots__ = ("id", "project", "action", "state", "total", "succeeded", "skipped", "failed", "error", "created_at", "ended_at", "total_is_partial", "faults")
     ID_FIELD_NUMBER: _ClassVar[int]
     PROJECT_FIELD_NUMBER: _ClassVar[int]
     ACTION_FIELD_NUMBER: _ClassVar[int]
@@ -163,6 +173,8 @@ class BulkJob(_message.Message):
     ERROR_FIELD_NUMBER: _ClassVar[int]
     CREATED_AT_FIELD_NUMBER: _ClassVar[int]
     ENDED_AT_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_IS_PARTIAL_FIELD_NUMBER: _ClassVar[int]
+    FAULTS_FIELD_NUMBER: _ClassVar[int]
     id: str
     project: str
     action: BulkAction
@@ -174,7 +186,9 @@ class BulkJob(_message.Message):
     error: _resources_pb2.Failure
     created_at: _timestamp_pb2.Timestamp
     ended_at: _timestamp_pb2.Timestamp
-    def __init__(self, id: _Optional[str] = ..., project: _Optional[str] = ..., action: _Optional[_Union[BulkAction, str]] = ..., state: _Optional[_Union[BulkJobState, str]] = ..., total: _Optional[int] = ..., succeeded: _Optional[int] = ..., skipped: _Optional[int] = ..., failed: _Optional[int] = ..., error: _Optional[_Union[_resources_pb2.Failure, _Mapping]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    total_is_partial: bool
+    faults: _containers.RepeatedCompositeFieldContainer[BulkFault]
+    def __init__(self, id: _Optional[str] = ..., project: _Optional[str] = ..., action: _Optional[_Union[BulkAction, str]] = ..., state: _Optional[_Union[BulkJobState, str]] = ..., total: _Optional[int] = ..., succeeded: _Optional[int] = ..., skipped: _Optional[int] = ..., failed: _Optional[int] = ..., error: _Optional[_Union[_resources_pb2.Failure, _Mapping]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., total_is_partial: _Optional[bool] = ..., faults: _Optional[_Iterable[_Union[BulkFault, _Mapping]]] = ...) -> None: ...
 
 class StartBulkJobRequest(_message.Message):
     __slots__ = ("project", "action", "filter", "dry_run")
@@ -189,10 +203,12 @@ class StartBulkJobRequest(_message.Message):
     def __init__(self, project: _Optional[str] = ..., action: _Optional[_Union[BulkAction, str]] = ..., filter: _Optional[_Union[RunFilter, _Mapping]] = ..., dry_run: _Optional[bool] = ...) -> None: ...
 
 class StartBulkJobResponse(_message.Message):
-    __slots__ = ("job",)
+    __slots__ = ("job", "sample_run_ids")
     JOB_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_RUN_IDS_FIELD_NUMBER: _ClassVar[int]
     job: BulkJob
-    def __init__(self, job: _Optional[_Union[BulkJob, _Mapping]] = ...) -> None: ...
+    sample_run_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, job: _Optional[_Union[BulkJob, _Mapping]] = ..., sample_run_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GetBulkJobRequest(_message.Message):
     __slots__ = ("job_id",)

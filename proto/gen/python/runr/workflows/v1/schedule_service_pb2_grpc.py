@@ -110,7 +110,8 @@ class ScheduleServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def StartBulkJob(self, request, context):
-        """Cancels, retries or replays all runs that a filter finds, as a background job.
+        """Cancels, retries or replays all runs that a filter finds, as a background job. It looks at the runs that are there when
+        it is asked for, newest first, each once. While the same is asked for already it is a conflict.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
