@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import signal
-import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
-from typing import Any
 
 import pytest
-from runr_workflows import Context, RetryAfterError, Step, Workflows
 
 from services.embedded.stack import EmbeddedStack
 from tests.support.live_rows import until
-from tests.support.otlp_receiver import OtlpReceiver, Received, otlp_receiver, tree
+from tests.support.otlp_receiver import OtlpReceiver, otlp_receiver, tree
 from tests.support.postgres import run_apart
-from tests.support.rest import Json, Rest, step_of
+from tests.support.rest import Rest, step_of
 from tests.support.stack import Servers, Stack
+from tests.support.traces import Seen, below, leaf, named, node, orders, send, shape, start, trace_of
 from tests.support.workflow_app import Bodies, serving
 
 SENT = "runr.workflows.v1.EventService/SendEvents"
 STARTED = "runr.workflows.v1.RunService/StartRun"
 SERVICES = {"runr-gateway", "runr-ingest", "runr-executor", "runr-scheduler"}
-
-Shape = tuple[str, str, str | None, tuple[Any, ...]]
 
 
 @pytest.fixture(scope="module")
@@ -47,62 +42,6 @@ def stack(postgres_stack: EmbeddedStack, nats_stack: EmbeddedStack, receiver: Ot
         run_apart(made.close())
 
 
-class Seen:
-    """The trace contexts with which the function was invoked, by run, in order."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._seen: list[tuple[str, str | None]] = []
-
-    def note(self, ctx: Context) -> None:
-        with self._lock:
-            self._seen.append((ctx.run_id, ctx.traceparent))
-
-    def of(self, run: str) -> list[str | None]:
-        with self._lock:
-            return [traceparent for id, traceparent in self._seen if id == run]
-
-
-def orders(seen: Seen) -> Callable[[Workflows, Bodies], None]:
-    def register(wf: Workflows, bodies: Bodies) -> None:
-        @wf.workflow("order", triggers=[{"event": "order.created"}])
-        def order(ctx: Context, step: Step) -> str:
-            seen.note(ctx)
-
-            def reserve() -> str:
-                bodies.record(ctx.run_id, "reserve")
-                if bodies.of(ctx.run_id)["reserve"] == 1:
-                    raise RetryAfterError("nothing on the shelf", "150ms")
-                return "r-1"
-
-            step.run("charge", lambda: time.sleep(0.02))
-            step.run("reserve", reserve)
-            step.sleep("hold", "200ms")
-            event = step.wait_for_event("shipped", "order.shipped", match="data.order_id", timeout="1h")
-            return "late" if event is None else "shipped"
-
-        @wf.workflow("tax", triggers=[{"event": "tax.asked"}])
-        def tax(ctx: Context, step: Step) -> int:
-            seen.note(ctx)
-            return step.run("rate", lambda: 7)
-
-        @wf.workflow("bill")
-        def bill(ctx: Context, step: Step) -> Any:
-            seen.note(ctx)
-            rate = step.invoke("ask", "tax")
-            step.send_event("tell", {"name": "tax.asked", "data": {}})
-            return rate
-
-        @wf.workflow("slow")
-        def slow(ctx: Context, step: Step) -> str:
-            seen.note(ctx)
-            step.run("work", lambda: bodies.record(ctx.run_id, "work"))
-            step.wait_for_event("go", "go", match="data.id", timeout="1h")
-            return "went"
-
-    return register
-
-
 @pytest.fixture
 def seen() -> Seen:
     return Seen()
@@ -114,76 +53,8 @@ async def bodies(rest: Rest, seen: Seen) -> AsyncIterator[Bodies]:
         yield made
 
 
-def shape(span: Received, spans: Sequence[Received]) -> Shape:
-    """A span and all below it, without what differs from run to run."""
-    below = sorted((shape(each, spans) for each in spans if each.parent_id == span.span_id), key=str)
-    return span.name, span.service.removeprefix("runr-"), span.error, tuple(below)
-
-
-def leaf(name: str, service: str, error: str | None = None) -> Shape:
-    return name, service, error, ()
-
-
-def node(name: str, service: str, *below: Shape, error: str | None = None) -> Shape:
-    return name, service, error, tuple(sorted(below, key=str))
-
-
-async def trace_of(rest: Rest, receiver: OtlpReceiver, trace_id: str) -> list[Received]:
-    """The spans of a trace, all that there are: another run has gone through every service after them, and services
-    export in order.
-    """
-    order = secrets.token_hex(4)
-    created, last = await send(rest, "order.created", {"order_id": order})
-    (run,) = created["runs"]
-    await rest.becomes(run, "waiting")
-    await send(rest, "order.shipped", {"order_id": order})
-    await rest.completed(run)
-    wanted = {
-        ("sleep hold", "runr-scheduler"),
-        ("wait shipped", "runr-ingest"),
-        ("run order", "runr-executor"),
-        ("POST /api/events", "runr-gateway"),
-    }
-
-    def has_come(spans: Sequence[Received]) -> bool:
-        return wanted <= {(span.name, span.service) for span in spans if span.trace_id == last}
-
-    spans = await asyncio.to_thread(receiver.until, has_come)
-    return [span for span in spans if span.trace_id == trace_id]
-
-
-def below(spans: Sequence[Received], parent: Received, name: str) -> list[Received]:
-    """Its children of this name, in the order of their beginnings."""
-    found = [span for span in spans if span.parent_id == parent.span_id and span.name == name]
-    return sorted(found, key=lambda span: span.start_ns)
-
-
-def named(spans: Sequence[Received], name: str) -> Received:
-    (found,) = [span for span in spans if span.name == name]
-    return found
-
-
 def unix_ms(text: str) -> int:
     return round(datetime.fromisoformat(text).timestamp() * 1_000)
-
-
-async def post(rest: Rest, path: str, body: Json, **headers: str) -> tuple[Json, str]:
-    """The answer, and the id of the trace that it names."""
-    reply = await rest.call("POST", path, body, headers=headers)
-    assert reply.status < 300, reply.body
-    return reply.json, reply.headers["x-trace-id"]
-
-
-async def start(rest: Rest, workflow: str, data: Json | None = None, **headers: str) -> tuple[str, str]:
-    """The run, and the id of its trace."""
-    run, trace_id = await post(rest, f"/projects/default/workflows/{workflow}/runs", {"data": data or {}}, **headers)
-    return run["id"], trace_id
-
-
-async def send(rest: Rest, name: str, data: Json, **headers: str) -> tuple[Json, str]:
-    """What the event came to, and the id of its trace."""
-    sent, trace_id = await post(rest, "/events", {"name": name, "data": data}, **headers)
-    return sent["events"][0], trace_id
 
 
 async def test_the_whole_tree(rest: Rest, receiver: OtlpReceiver, bodies: Bodies, seen: Seen) -> None:
