@@ -21,7 +21,7 @@ TITLES = {
 }
 """Title of each settings class, in the order of the page."""
 
-WITHOUT_EFFECT = frozenset(("WORKFLOWS_PUBLIC_API_URL", "WORKFLOWS_MAX_STEP_ID_BYTES", "WORKFLOWS_MAX_WORKFLOWS"))
+WITHOUT_EFFECT = frozenset(("WORKFLOWS_MAX_STEP_ID_BYTES", "WORKFLOWS_MAX_WORKFLOWS"))
 """Variables that are read and checked, and change nothing in this version."""
 
 MEANINGS = {
