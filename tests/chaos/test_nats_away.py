@@ -45,8 +45,11 @@ async def test_doubled_late_and_senseless_hints_do_no_harm(servers: Servers, sta
     placing = asyncio.create_task(orders.place())
     owner = await stack.value("select id from rt.owner where kind = 'executor' and not dead limit 1")
 
+    # A flag, no cancellation: the client's flush may swallow one.
+    done = asyncio.Event()
+
     async def shout() -> None:
-        while True:
+        while not done.is_set():
             known = [ulid_uuid(run) for run in orders.runs.values()]
             for run in [*chance.sample(known, min(20, len(known))), uuid4()]:
                 await client.publish(subjects.ready(partition_of(run)), encode_ready([run, run], ""))
@@ -68,8 +71,8 @@ async def test_doubled_late_and_senseless_hints_do_no_harm(servers: Servers, sta
         await placing
         runs = await orders.completed()
     finally:
-        shouting.cancel()
-        await asyncio.wait({shouting})
+        done.set()
+        await shouting
         await client.close()
     assert not orders.repeated
     assert not orders.faults
