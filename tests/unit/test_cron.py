@@ -102,6 +102,11 @@ CHANGES = [
 @example(
     Job("30 10 * * *", frozenset((30,)), frozenset((10,)), frozenset(range(32)), frozenset(range(7))), CHANGES[17], 0
 )
+@example(
+    Job("* 0-1 */3 * *", frozenset(range(60)), frozenset((0, 1)), frozenset(range(1, 32, 3)), frozenset(range(7))),
+    CHANGES[3],
+    0,
+)
 def test_fires_as_a_simulation_of_debians_cron_does(job: Job, change: tuple[str, str], start_s: int) -> None:
     zone, day = change
     after = datetime.fromisoformat(day).replace(tzinfo=UTC) + timedelta(seconds=start_s)

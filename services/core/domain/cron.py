@@ -238,9 +238,11 @@ def _next_fire(schedule: Schedule, zone: ZoneInfo, after: datetime) -> datetime 
         if wall is None:
             return None
         instant = (wall - offset).replace(tzinfo=UTC)
-        if instant - at > _NEAR:
-            at = instant - _NEAR
-            local = _minute_after(_wall(at, zone))
+        if instant - at > 2 * _NEAR:
+            # Far away. A change of the clocks matters soon after the last fire (it may repeat what has passed) and
+            # shortly before the next (it may skip it); what lies between would only be walked through.
+            repeats = _first_change(at, at + _NEAR, zone)
+            at, local = (repeats, _ceil(_wall(repeats, zone))) if repeats else _near(instant, zone)
             continue
         change = _first_change(at, instant, zone)
         if change is None:
@@ -252,6 +254,12 @@ def _next_fire(schedule: Schedule, zone: ZoneInfo, after: datetime) -> datetime 
         at, local = change, _ceil(_wall(change, zone))
         if not schedule.wildcard and wall < _wall(change, zone) and wall >= skipped_from:
             return change
+
+
+def _near(instant: datetime, zone: ZoneInfo) -> tuple[datetime, datetime]:
+    """An instant shortly before another, and the local minute after it."""
+    at = instant - _NEAR
+    return at, _minute_after(_wall(at, zone))
 
 
 def _first_change(start: datetime, end: datetime, zone: ZoneInfo) -> datetime | None:
