@@ -42,7 +42,7 @@ from tests.support.postgres import execute, run_apart, with_database
 
 EMPTIED = [
     *("live", "wait", "wait_path", "mark", "event_ids", "idem", "cron", "cron_fire", "usage_delta", "owner"),
-    *("runs", "ends", "steps", "attempts", "events", "usage"),
+    *("runs", "ends", "steps", "attempts", "events", "usage", "workflows"),
 ]
 
 
@@ -57,11 +57,12 @@ def postgres_url(postgres_server_url: str, _template: str, _names: Iterator[str]
 
 @pytest.fixture
 async def database(postgres_url: str) -> AsyncIterator[Database]:
-    """An open pool on the module's database, without the runs and events of earlier tests."""
+    """An open pool on the module's database, without the workflows, runs and events of earlier tests."""
     pool = Database(postgres_url, name="test", size=16)
     await pool.open()
     async with pool.connection() as connection:
-        await connection.execute(";".join(f"delete from rt.{table}" for table in EMPTIED))
+        emptied = ";".join(f"delete from rt.{table}" for table in EMPTIED)
+        await connection.execute(f"{emptied}; update rt.defs_version set v = v + 1")
     yield pool
     await pool.close()
 
@@ -125,9 +126,10 @@ def make_incarnation(
     request_timeout_s: float = 30.0,
     probe: Probe = no_probe,
     definitions: DefinitionsCache | None = None,
+    clock: Clock | None = None,
 ) -> Incarnation:
     """One life of an executor, as its composition root makes it."""
-    clock = SystemClock()
+    clock = clock or SystemClock()
     ids = UlidFactory(clock, random.Random())
     hints = Hints(publisher or NullPublisher())
     owner = make_owner(database, lease=lease, clock=clock)

@@ -13,6 +13,10 @@ from services.core.domain.errors import Unavailable
 _SESSION = {
     "jit": "off",
     "plan_cache_mode": "force_generic_plan",
+    # A plan that was made over an empty table stays when there are many rows: it must not be one that reads them all.
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
     "lock_timeout": "2s",
     "idle_in_transaction_session_timeout": "5s",
     "statement_timeout": "30s",

@@ -1,4 +1,7 @@
 -- The doors through which runs change. Each is called with the runs' live rows locked, in the caller's transaction.
+-- A plan is kept for as long as its connection, and may have been made while a table was empty, when reading all of it is
+-- the cheapest way. So nothing is left to the planner: what is looked up by ids is asked for by `= any`, also where a join
+-- says the same, or by a lateral subquery, which `offset 0` keeps apart.
 -- `core/domain/transition.py` is the table they must agree with; tests/integration/test_transition_table.py compares both.
 
 -- The message of an error as the engine stores it; null where the text is not that: one odd row must not stop a batch.
@@ -52,7 +55,7 @@ begin
     select coalesce(array_agg(s.id), '{}') into v_new
         from unnest(p_id, p_wf, p_idem, p_parent) s(id, wf, key, parent)
         where (p_parents is null or s.parent = any (p_parents))
-          and (s.key is null or exists (select from rt.idem i where i.wf = s.wf and i.key = s.key and i.run = s.id));
+          and (s.key is null or exists (select from rt.idem i where i.wf = s.wf and i.key = s.key and i.run = s.id offset 0));
     v_now := rt.now();
     insert into rt.live (id, tenant, wf, st, prio, qk, ga, gb, max_att, parent, deadline)
         select s.id, s.tenant, s.wf,
@@ -70,7 +73,7 @@ begin
         select gen_random_uuid(), r.id, r.tenant, 'd',
                r.deadline - u.timeout_ms * interval '1 millisecond'
         from unnest(p_id, p_timeout_ms) u(id, timeout_ms) join rt.live r on r.id = u.id
-        where r.st = 'd' and u.id = any (v_new);
+        where r.st = 'd' and r.id = any (v_new);
     insert into rt.runs (tenant, id, wf, project, created_at, source, event, event_name, event_ts, event_data,
                          idem, test, parent, replay_of, tags, version, trace)
         select u.tenant, u.id, u.wf, u.project, v_now, u.source, u.event, u.event_name, coalesce(u.event_ts, rt.ms(v_now)), u.event_data,
@@ -86,7 +89,7 @@ begin
     return query
         select s.n, coalesce(i.run, s.id), s.id = any (v_new)
         from unnest(p_id, p_wf, p_idem, p_parent) with ordinality s(id, wf, key, parent, n)
-        left join rt.idem i on i.wf = s.wf and i.key = s.key
+        left join lateral (select i.run from rt.idem i where i.wf = s.wf and i.key = s.key offset 0) i on true
         where p_parents is null or s.parent = any (p_parents)
         order by s.n;
 end $$;
@@ -119,7 +122,7 @@ begin
         from unnest(p_run, p_tenant, p_id, p_kind, p_seq, p_sid, p_name, p_fields, p_event, p_name_h, p_path_h, p_val_h, p_cond,
                     p_child, p_delay_ms, p_at_ms, p_arming, p_since_ms)
              u(run, tenant, id, kind, seq, sid, name, fields, event, name_h, path_h, val_h, cond, child, delay_ms, at_ms, arming, since_ms)
-        join rt.live r on r.id = u.run
+        cross join lateral (select r.st, r.deadline from rt.live r where r.id = u.run offset 0) r
         where p_runs is null or u.run = any (p_runs)
         on conflict do nothing;
 end $$;
@@ -146,23 +149,28 @@ begin
     -- The children of this life of the run, by name: a later retry's children are not its business.
     insert into rt.mark (tenant, target, kind, body)
         select r.tenant, r.id, 'cancel_children', string_agg(c.id::text, ',')
-        from unnest(p_run, p_status) u(run, status) join rt.live r on r.id = u.run join rt.live c on c.parent = r.id
+        from unnest(p_run, p_status) u(run, status)
+        cross join lateral (select r.tenant, r.id from rt.live r where r.id = u.run offset 0) r
+        cross join lateral (select c.id from rt.live c where c.parent = r.id offset 0) c
         where u.status in ('cancelled', 'timed_out') group by r.tenant, r.id;
     -- Who waits for the run need not be its parent: idempotency leads an invoke to a run that was started by another.
     insert into rt.mark (tenant, target, kind, body)
         select distinct r.tenant, w.run, 'child_end', r.id::text
-        from rt.live r join rt.wait w on w.child = r.id where r.id = any (p_run);
+        from rt.live r cross join lateral (select w.run from rt.wait w where w.child = r.id offset 0) w
+        where r.id = any (p_run);
     -- Platform events are written only where something listens.
     insert into rt.mark (tenant, target, kind, body)
         select r.tenant, r.id, 'run_event',
                u.status || '/' || (r.epoch + case when p_bump then 1 else 0 end) || '/' || rt.ms(rt.now())
-        from unnest(p_run, p_status) u(run, status) join rt.live r on r.id = u.run
-        where exists (select from rt.defs_version d where d.tenant = r.tenant and d.hears_runs)
-           or exists (select from rt.wait w where w.tenant = r.tenant and w.name_h = rt.run_event_hash(u.status) and w.kind in ('e', 'x'));
+        from unnest(p_run, p_status) u(run, status)
+        cross join lateral (select r.tenant, r.id, r.epoch from rt.live r where r.id = u.run offset 0) r
+        where exists (select from rt.defs_version d where d.tenant = r.tenant and d.hears_runs offset 0)
+           or exists (select from rt.wait w
+                      where w.tenant = r.tenant and w.name_h = rt.run_event_hash(u.status) and w.kind in ('e', 'x') offset 0);
     return query
         with d as (
             delete from rt.live r using unnest(p_run, p_status, p_output, p_error) u(run, status, output, error)
-            where r.id = u.run
+            where r.id = u.run and r.id = any (p_run)
             returning r.*, u.status, u.output, u.error
         ), e as (
             insert into rt.ends (tenant, run, status, started, ended, output, error, epoch, rev, steps, bytes, att)
@@ -185,7 +193,7 @@ begin
     return query
         with x as (
             delete from rt.wait w using unnest(p_wait, p_status, p_output, p_error, p_event) u(id, status, output, error, event)
-            where w.id = u.id
+            where w.id = u.id and w.id = any (p_wait)
             returning w.*, u.status as got, u.output, u.error, u.event as by_event
         ), s as (
             insert into rt.steps (tenant, run, sid, seq, name, kind, status, output, error, input, event, child, att, t0, t1)
@@ -206,6 +214,6 @@ begin
             bytes = r.bytes + f.bytes,
             st    = case when r.st in ('r', 'q', 'b') or (r.st = 'p' and not f.unpark) then r.st else rt.ready_st(r.ga, r.slot) end,
             qk    = case when r.st in ('r', 'q', 'b') or (r.st = 'p' and not f.unpark) then r.qk else rt.queue_key(r.prio) end
-        from f where r.id = f.run
+        from f where r.id = f.run and r.id = any (array(select f.run from f))
         returning r.id, r.tenant, r.owner, r.ga, f.waits, f.resolved;
 end $$;

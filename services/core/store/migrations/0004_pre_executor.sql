@@ -6,7 +6,7 @@ create function rt.claim_hinted_v1(p_owner bigint, p_runs uuid[], p_limit int) r
         select r.id from rt.live r where r.id = any (p_runs) and r.st = 'q' order by r.id limit p_limit for no key update skip locked
     )
     update rt.live r set st = 'r', owner = p_owner, epoch = r.epoch + 1, qk = null, affinity = null, started = coalesce(r.started, rt.now())
-    from c where r.id = c.id returning r.*
+    where r.id = any (array(select c.id from c)) returning r.*
 $$;
 
 -- Take the lease of the oldest queued runs, a quota for each tenant, so that no tenant's backlog hides another's run.
@@ -19,7 +19,7 @@ create function rt.claim_oldest_v1(p_owner bigint, p_tenants int[], p_quota int[
         limit p_limit
     )
     update rt.live r set st = 'r', owner = p_owner, epoch = r.epoch + 1, qk = null, affinity = null, started = coalesce(r.started, rt.now())
-    from c where r.id = c.id returning r.*
+    where r.id = any (array(select c.id from c)) returning r.*
 $$;
 
 -- Tenants that have a queued run, by a loose scan of the queue's index: the cost grows with tenants that wait, not with runs.
@@ -53,7 +53,7 @@ begin
     -- The guard is read from the locked row; a row that another transaction holds is not waited for.
     select coalesce(array_agg(l.id), '{}') into v_ok from (
         select r.id from unnest(h_run, h_epoch, h_rev) b(run, epoch, rev) join rt.live r on r.id = b.run
-        where r.owner = p_owner and r.epoch = b.epoch and r.rev = b.rev
+        where r.id = any (h_run) and r.owner = p_owner and r.epoch = b.epoch and r.rev = b.rev
         order by r.id for no key update of r skip locked
     ) l;
     v_now := rt.now();
@@ -74,11 +74,11 @@ begin
                 slot   = b.keep and r.slot
             from (select u.run, u.mail, u.st, u.steps, u.bytes, u.fn_att, u.nd, u.att,
                          -- A run whose gate others wait at hands its slot on after each step (rulings 3.5).
-                         u.keep and (u.ga is null or not exists (select from rt.live o where o.ga = u.ga and o.st = 'b')) as keep
+                         u.keep and (u.ga is null or not exists (select from rt.live o where o.ga = u.ga and o.st = 'b' offset 0)) as keep
                   from unnest(h_run, h_mail, h_keep, h_st, h_steps, h_bytes, h_fn_att, h_nd, h_att, h_ga)
                        u(run, mail, keep, st, steps, bytes, fn_att, nd, att, ga)
                   where u.run = any (v_ok)) b
-            where r.id = b.run
+            where r.id = b.run and r.id = any (v_ok)
             returning r.id, 'd'::text, r.mail, r.st::text, r.ga;
         if cardinality(s_run) > 0 then
             insert into rt.steps (tenant, run, sid, seq, name, kind, status, output, error, input, att, t0, t1)
@@ -104,7 +104,7 @@ begin
         insert into rt.usage_delta (tenant, wf, day, kind, n)
             select r.tenant, r.wf, (v_now at time zone 'UTC')::date, 's', sum(b.uses)
             from unnest(h_run, h_uses) b(run, uses) join rt.live r on r.id = b.run
-            where b.uses > 0 and b.run = any (v_ok) group by r.tenant, r.wf;
+            where b.uses > 0 and r.id = any (v_ok) group by r.tenant, r.wf;
         if cardinality(e_run) > 0 then
             perform from rt.finish_v1(
                 array(select u.run from unnest(e_run) with ordinality u(run, n) where u.run = any (v_ok) order by u.n),
@@ -121,7 +121,8 @@ begin
                          when r.owner = p_owner and r.epoch = b.epoch and r.rev = b.rev then 'b'
                          else 'f' end)::text,
                    r.mail, r.st::text, r.ga
-            from unnest(h_run, h_epoch, h_rev) b(run, epoch, rev) left join rt.live r on r.id = b.run
+            from unnest(h_run, h_epoch, h_rev) b(run, epoch, rev)
+            left join lateral (select r.* from rt.live r where r.id = b.run offset 0) r on true
             where b.run <> all (v_ok);
     end if;
 end $$;
@@ -182,7 +183,7 @@ begin
     if v_found is null then return; end if;
     -- Idempotency may lead to a run that exists: wait for that one. While we hold its row it cannot end without seeing the
     -- wait; where it has ended, or may be ending just now, a mark asks until the wait is served.
-    update rt.wait w set child = c.run from unnest(v_child, v_found) c(id, run) where w.child = c.id;
+    update rt.wait w set child = c.run from unnest(v_child, v_found) c(id, run) where w.child = c.id and w.child = any (v_child);
     select coalesce(array_agg(l.id), '{}') into v_open from (
         select r.id from rt.live r where r.id = any (v_found) for share skip locked
     ) l;
@@ -201,8 +202,8 @@ returns table (run uuid, result text, mail int, st text, ga bigint) language sql
                  when r.id is null then 'g' else 'f' end)::text,
            r.mail, r.st::text, r.ga
     from unnest(p_run, p_tenant, p_epoch, p_rev) u(run, tenant, epoch, rev)
-    left join rt.live r on r.id = u.run
-    left join rt.ends e on r.id is null and e.tenant = u.tenant and e.run = u.run
+    left join lateral (select r.* from rt.live r where r.id = u.run offset 0) r on true
+    left join lateral (select e.* from rt.ends e where e.tenant = u.tenant and e.run = u.run offset 0) e on r.id is null
 $$;
 
 -- Give runs back without counting an attempt (drain, or a claim that cannot be used): st q, epoch moves.

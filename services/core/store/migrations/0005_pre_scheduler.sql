@@ -32,7 +32,8 @@ begin
                (case when w.kind = 'c' then 'f' else 'c' end) as status,
                case when w.kind = 'c' then '{"name":"InvokeTimeout","message":"the invoked workflow did not end within the timeout of the step"}' end as error
         from rt.wait w join rt.live r on r.id = w.run
-        where w.id = any (v_due) order by w.due_at limit p_limit for no key update of r skip locked
+        where w.id = any (v_due) and r.id = any (array(select i.run from rt.wait i where i.id = any (v_due)))
+        order by w.due_at limit p_limit for no key update of r skip locked
     ) l;
     if v_wait is not null then
         fired := cardinality(v_wait);
@@ -116,7 +117,8 @@ begin
         perform from rt.finish_v1(v_last, array_fill('failed'::text, array[cardinality(v_last)]),
                                   array_fill(null::text, array[cardinality(v_last)]), array_fill(v_error, array[cardinality(v_last)]), true);
     end if;
-    return query select u.id, u.tenant, r.id is null from unnest(v_all, v_tenant) u(id, tenant) left join rt.live r on r.id = u.id;
+    return query select u.id, u.tenant, not exists (select from rt.live r where r.id = u.id offset 0)
+        from unnest(v_all, v_tenant) u(id, tenant);
 end $$;
 
 -- Apply marks about children: an ended child resumes its waiting parent, an ended parent cancels its active children.
@@ -125,7 +127,7 @@ create function rt.apply_marks_v1(p_min_age_ms bigint, p_limit int, p_traced boo
 returns table (run uuid, tenant int, owner bigint, ga bigint, gb bigint, cancelled bool, resolved text) language plpgsql as $$
 #variable_conflict use_column
 declare
-    v_mark bigint[]; v_wait uuid[]; v_status text[]; v_output text[]; v_error text[]; v_child uuid[];
+    v_mark bigint[]; v_wait uuid[]; v_status text[]; v_output text[]; v_error text[]; v_child uuid[]; v_ended uuid[];
 begin
     -- Marks whose target is locked by another are left for the next pass.
     select coalesce(array_agg(k.id), '{}') into v_mark from (
@@ -134,6 +136,7 @@ begin
         order by m.id limit p_limit for update skip locked
     ) k;
     if cardinality(v_mark) = 0 then return; end if;
+    v_ended := array(select m.body::uuid from rt.mark m where m.id = any (v_mark) and m.kind = 'child_end');
     select coalesce(array_agg(d.wait), '{}'), array_agg(d.status), array_agg(d.output), array_agg(d.error)
         into v_wait, v_status, v_output, v_error from (
         select w.id as wait,
@@ -142,11 +145,13 @@ begin
                case when e.status <> 'completed' then
                    json_build_object('name', 'InvokeError',
                        'message', 'the invoked run ' || e.status || coalesce(': ' || rt.error_message(e.error), ''))::text end as error
-        from rt.mark m
-        join rt.wait w on w.child = m.body::uuid and w.kind = 'c'
+        from rt.wait w
         join rt.live r on r.id = w.run
-        join rt.ends e on e.tenant = m.tenant and e.run = m.body::uuid
-        where m.id = any (v_mark) and m.kind = 'child_end'
+        cross join lateral (
+            select e.status, e.output, e.error from rt.ends e where e.tenant = w.tenant and e.run = w.child offset 0
+        ) e
+        where w.child = any (v_ended) and w.kind = 'c'
+            and r.id = any (array(select i.run from rt.wait i where i.child = any (v_ended)))
         for no key update of r skip locked
     ) d;
     if cardinality(v_wait) > 0 then
@@ -155,9 +160,12 @@ begin
             from rt.deliver_v1(v_wait, v_status, v_output, v_error, array_fill(null::uuid, array[cardinality(v_wait)]), p_traced) x;
     end if;
     select coalesce(array_agg(l.id), '{}') into v_child from (
-        select c.id from rt.mark m cross join lateral unnest(string_to_array(m.body, ',')::uuid[]) k(child)
-        join rt.live c on c.id = k.child and c.parent = m.target
-        where m.id = any (v_mark) and m.kind = 'cancel_children' order by c.id for no key update of c skip locked
+        select c.id from rt.live c
+        where c.id = any (array(
+            select k.child from rt.mark m cross join lateral unnest(string_to_array(m.body, ',')::uuid[]) k(child)
+            cross join lateral (select from rt.live i where i.id = k.child and i.parent = m.target offset 0) i
+            where m.id = any (v_mark) and m.kind = 'cancel_children'))
+        order by c.id for no key update skip locked
     ) l;
     if cardinality(v_child) > 0 then
         return query
@@ -167,9 +175,10 @@ begin
     end if;
     -- A mark is done when nothing is left that it could still do.
     delete from rt.mark m where m.id = any (v_mark)
-        and not (m.kind = 'child_end' and exists (select from rt.wait w where w.child = m.body::uuid))
+        and not (m.kind = 'child_end' and exists (select from rt.wait w where w.child = m.body::uuid offset 0))
         and not (m.kind = 'cancel_children' and exists (
-            select from unnest(string_to_array(m.body, ',')::uuid[]) k(child) join rt.live c on c.id = k.child and c.parent = m.target));
+            select from unnest(string_to_array(m.body, ',')::uuid[]) k(child)
+            cross join lateral (select from rt.live c where c.id = k.child and c.parent = m.target offset 0) c offset 0));
 end $$;
 
 -- Runs that wait in the queue longer than p_age_ms: their hint was lost, or nobody had room. Each tenant its share of the

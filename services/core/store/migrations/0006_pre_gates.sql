@@ -27,9 +27,10 @@ begin
             v_room := coalesce(v_a, 1000000) - (select count(*) from rt.live r where r.ga = v_gate.ga and r.slot);
             return query
                 update rt.live r set slot = true, st = 'q'
-                from (select c.id from rt.live c where c.ga = v_gate.ga and c.st = 'b'
-                      order by c.qk limit least(greatest(v_room, 0), 1000) for no key update skip locked) c
-                where r.id = c.id returning r.id, r.tenant;
+                where r.id = any (array(
+                    select c.id from rt.live c where c.ga = v_gate.ga and c.st = 'b'
+                    order by c.qk limit least(greatest(v_room, 0), 1000) for no key update skip locked))
+                returning r.id, r.tenant;
         else
             v_b := rt.limit_of(v_gate.tenant, v_gate.wf, 1);
             for v_run in

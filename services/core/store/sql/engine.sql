@@ -26,8 +26,11 @@ select pg_current_xact_id();
 
 -- name: accepted_before
 select i.src::text as src, i.eid, i.accept_id, e.id, e.name, e.effects
-from rt.event_ids i join {t}.events e on e.id = i.event
-where i.tenant = $1 and (i.src, i.eid) in (select u.src::"char", u.eid from unnest($2::text[], $3::text[]) u(src, eid));
+from unnest($2::text[], $3::text[]) u(src, eid)
+cross join lateral (
+    select i.* from rt.event_ids i where i.tenant = $1 and i.src = u.src::"char" and i.eid = u.eid offset 0
+) i
+cross join lateral (select e.id, e.name, e.effects from {t}.events e where e.id = i.event offset 0) e;
 
 -- name: stored_events
 select id, name, effects from {t}.events where id = any ($1);
@@ -39,9 +42,15 @@ select id from {t}.runs where id = any ($1);
 select name_h, path from rt.wait_path where tenant = $1 and name_h = any ($2);
 
 -- name: find_waits
-select u.n, w.id, w.run, w.kind::text as kind, w.event, w.cond
+-- One look into the index a key, whatever the planner knew of the table when it made the plan: `offset 0` keeps it from
+-- joining all waits of the tenant instead, which is cheap only while there are few.
+select u.n, w.id, w.run, w.kind, w.event, w.cond
 from unnest($2::int[], $3::bigint[], $4::bigint[], $5::bigint[]) u(n, name_h, path_h, val_h)
-join rt.wait w on w.tenant = $1 and w.name_h = u.name_h and w.path_h = u.path_h and w.val_h = u.val_h and w.kind in ('e', 'x')
+cross join lateral (
+    select w.id, w.run, w.kind::text as kind, w.event, w.cond, w.due_at from rt.wait w
+    where w.tenant = $1 and w.name_h = u.name_h and w.path_h = u.path_h and w.val_h = u.val_h and w.kind in ('e', 'x')
+    offset 0
+) w
 where w.kind = 'e' or w.due_at is null or w.due_at > rt.now();
 
 -- name: store_events
@@ -83,7 +92,9 @@ select rt.copy_steps_v1($1, $2, $3, $4);
 -- name: stored_run
 select r.id, r.wf, r.project, r.source, r.event, r.event_name, r.event_ts, r.event_data, coalesce(r.event_data, e.data) as data,
        r.test, r.tags::text as tags, en.status
-from {t}.runs r left join {t}.events e on r.event_data is null and e.id = r.event left join {t}.ends en on en.run = r.id
+from {t}.runs r
+left join lateral (select e.data from {t}.events e where r.event_data is null and e.id = r.event offset 0) e on true
+left join {t}.ends en on en.run = r.id
 where r.id = $1;
 
 -- name: step_place
@@ -127,7 +138,7 @@ select r.id, r.event, r.event_name, r.test, r.trace, r.project as project_id, w.
 from {t}.runs r
 join {t}.workflows w on w.id = r.wf
 join {t}.projects p on p.id = r.project
-left join {t}.events e on r.event_data is null and e.id = r.event
+left join lateral (select e.data from {t}.events e where r.event_data is null and e.id = r.event offset 0) e on true
 left join {t}.ends en on en.run = r.id
 where r.id = $1;
 

@@ -28,7 +28,8 @@ select * from rt.ready_tenants_v1();
 -- name: run_inputs
 select r.id, r.source, r.event, r.event_name, r.event_ts, coalesce(r.event_data, e.data) as event_data,
        r.test, r.parent, r.trace
-from {t}.runs r left join {t}.events e on r.event_data is null and e.id = r.event
+from {t}.runs r
+left join lateral (select e.data from {t}.events e where r.event_data is null and e.id = r.event offset 0) e on true
 where r.id = any ($1);
 
 -- name: memoized
@@ -37,8 +38,11 @@ where run = any ($1) and status in ('c', 'f') order by run, seq;
 
 -- name: failing
 select a.run, a.sid, max(a.k) as failures
-from unnest($1::uuid[], $2::int[]) u(run, att_from) join {t}.attempts a on a.run = u.run and a.n >= u.att_from
-where a.sid is not null group by a.run, a.sid;
+from unnest($1::uuid[], $2::int[]) u(run, att_from)
+cross join lateral (
+    select a.run, a.sid, a.k from {t}.attempts a where a.run = u.run and a.n >= u.att_from and a.sid is not null offset 0
+) a
+group by a.run, a.sid;
 
 -- name: apply_marks
 select * from rt.apply_marks_v1($1, $2, $3);
