@@ -38,6 +38,7 @@ async def take_turn(connection: asyncpg.Connection) -> Turn | int | None:
         return None
     if row["tenant"] is None:
         return int(row["wait_ms"])
+    await connection.execute(queries("retention")["plan_anew"])
     after_id = None if row["after_id"] is None else UUID(int=row["after_id"].int)
     return Turn(row["tenant"], row["stage"], row["after_at"], after_id, row["now"])
 

@@ -4,6 +4,10 @@
 -- name: take
 select * from rt.take_prune_v1();
 
+-- name: plan_anew
+-- A batch is rare and large: its statements are planned for the tables as they are, not as they were when first looked at.
+set local plan_cache_mode = force_custom_plan;
+
 -- name: go_on
 -- The pass goes on behind the tenants that wait for theirs.
 update rt.prune set stage = $2, after_at = $3, after_id = $4, next_at = rt.now() where tenant = $1;
