@@ -13,9 +13,8 @@ from services.core.engine.accept_events import EventAcceptor
 from services.core.engine.authenticate import StoreAuthenticator
 from services.core.engine.definitions import DefinitionsCache
 from services.core.engine.hints import Hints
-from services.core.engine.retrying import retrying
+from services.core.engine.key_check import KeyCheck
 from services.core.engine.run_traces import RunTraces
-from services.core.engine.signing_keys import require_encryption_key
 from services.core.rpc.credentials import server_credentials
 from services.core.rpc.server import RpcServer
 from services.core.runtime import parse
@@ -93,6 +92,7 @@ def build(settings: Settings, runtime: Runtime, probe: Probe = no_probe) -> list
         settings=settings.functions,
         clock=runtime.clock,
         defs_changed=Hints(bus).defs_changed,
+        max_workflows=settings.limits.workflows_per_project,
     )
     runtime.health.register("leases", executor.check)
     rpc = RpcServer(
@@ -106,31 +106,13 @@ def build(settings: Settings, runtime: Runtime, probe: Probe = no_probe) -> list
     )
     return [
         DatabaseComponent(database, runtime.health),
-        _KeyCheck(database, sealer),
+        KeyCheck(database, sealer),
         traces,
         bus,
         calls,
         rpc,
         executor,
     ]
-
-
-class _KeyCheck(Component):
-    """Refuses to start with a key that opens no signing key: every run would lose its attempts to it."""
-
-    name = "encryption-key"
-
-    def __init__(self, database: Database, sealer: Sealer) -> None:
-        self._database = database
-        self._sealer = sealer
-
-    async def start(self) -> None:
-        """See `Component.start`. Raises SealBroken."""
-        await retrying(lambda _: self._check())
-
-    async def _check(self) -> None:
-        async with self._database.connection() as connection:
-            await require_encryption_key(connection, self._sealer)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any, cast
 from runr.workflows.v1 import function_service_pb2 as pb
 from runr.workflows.v1 import function_service_pb2_grpc
 
+from services.core.domain.caller import WORKFLOWS_MANAGE
 from services.core.domain.errors import InvalidInput
 from services.core.engine.signing_keys import fingerprint
 from services.core.engine.sync import SyncStatus
@@ -72,6 +73,7 @@ def _app(view: AppView) -> pb.App:
         previous_key_fingerprint=view.previous_fingerprint,
         previous_key_expires_at=timestamp(view.previous_until_ms),
         sync=_sync_status(project) if project.sync_status is not None else None,
+        queue_bridge_url=view.queue_bridge_url if WORKFLOWS_MANAGE in caller().abilities else None,
     )
 
 

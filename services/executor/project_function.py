@@ -13,6 +13,9 @@ from services.core.domain.endpoint import EndpointPolicy, check_address, check_u
 from services.core.domain.errors import Conflict, InvalidInput
 from services.core.domain.function_answer import Introspection
 from services.core.domain.op import FunctionFault
+from services.core.domain.queue_message import nats_stream
+from services.core.domain.queue_token import queue_token, sink_url
+from services.core.domain.workflow import MAX_WORKFLOWS
 from services.core.engine.declare import Declared, DefsChanged
 from services.core.engine.definitions import DefinitionsCache, ProjectEntry
 from services.core.engine.projects import require_workflow_trigger
@@ -22,7 +25,7 @@ from services.core.engine.tokens import actor_of
 from services.core.runtime.clock import Clock
 from services.core.runtime.sealing import Sealer
 from services.core.runtime.settings import FunctionSettings
-from services.core.store.access import write_audit
+from services.core.store.access import TenantRow, get_tenant, write_audit
 from services.core.store.database import Database
 from services.core.store.projects import ProjectRow, get_project, lock_project, set_endpoint, set_key
 from services.core.store.workflows import bump_definitions
@@ -39,12 +42,16 @@ Lookup = Callable[[str], Awaitable[list[str]]]
 
 @dataclass(frozen=True, slots=True)
 class AppView:
-    """What people see of a function: never a key, only fingerprints. `previous_until_ms` is unix milliseconds."""
+    """What people see of a function: never a key, only fingerprints. `previous_until_ms` is unix milliseconds.
+
+    `queue_bridge_url` lets whoever knows it deliver messages: it is for those who may manage the project.
+    """
 
     project: ProjectRow
     effective_url: str | None
     previous_fingerprint: str | None
     previous_until_ms: int | None
+    queue_bridge_url: str | None
 
 
 async def system_lookup(host: str) -> list[str]:
@@ -67,6 +74,7 @@ class ProjectFunctions:
         clock: Clock,
         defs_changed: DefsChanged,
         lookup: Lookup = system_lookup,
+        max_workflows: int = MAX_WORKFLOWS,
     ) -> None:
         self._database = database
         self._definitions = definitions
@@ -77,7 +85,7 @@ class ProjectFunctions:
         self._clock = clock
         self._defs_changed = defs_changed
         self._lookup = lookup
-        self._syncer = Syncer(database, defs_changed)
+        self._syncer = Syncer(database, defs_changed, max_workflows)
 
     async def sync(self, tenant: int, slug: str, traceparent: str | None = None) -> Declared:
         """See `Syncer.sync`."""
@@ -87,8 +95,9 @@ class ProjectFunctions:
         """How the project's function is reached. Raises NotFound, Conflict for a project that serves no workflows."""
         async with self._database.connection() as connection:
             project = await get_project(connection, tenant, slug)
+            owner = await get_tenant(connection, tenant)
         require_workflow_trigger(project)
-        return self._view(project)
+        return self._view(project, owner)
 
     async def set_endpoint(self, caller: Caller, slug: str, url: str | None, traceparent: str | None = None) -> AppView:
         """Set the endpoint override, None removes it, and sync with what is there now.
@@ -127,8 +136,9 @@ class ProjectFunctions:
                 connection, tenant=caller.tenant, actor=actor_of(caller), action="signing_key.rotate", subject=slug
             )
             rotated = await get_project(connection, caller.tenant, slug)
+            owner = await get_tenant(connection, caller.tenant)
         self._defs_changed(caller.tenant)
-        return self._view(rotated)
+        return self._view(rotated, owner)
 
     async def reveal_key(self, caller: Caller, slug: str) -> OpenKeys:
         """The keys in the clear; the audit row is written before anybody sees them. Raises NotFound, Conflict."""
@@ -176,7 +186,7 @@ class ProjectFunctions:
             except InvalidInput as error:
                 raise InvalidInput.of("endpoint_url", error.message, reason=error.reason) from None
 
-    def _view(self, project: ProjectRow) -> AppView:
+    def _view(self, project: ProjectRow, owner: TenantRow | None) -> AppView:
         keys = open_keys(self._sealer, project, self._settings.key_rotation_grace_ms)
         previous = keys.previous if keys is not None else None
         return AppView(
@@ -184,7 +194,15 @@ class ProjectFunctions:
             effective_url=endpoint_of(_entry(project), self._settings),
             previous_fingerprint=None if previous is None else fingerprint(previous),
             previous_until_ms=None if keys is None else keys.previous_until_ms,
+            queue_bridge_url=self._queue_bridge_url(project, owner, keys),
         )
+
+    def _queue_bridge_url(self, project: ProjectRow, owner: TenantRow | None, keys: OpenKeys | None) -> str | None:
+        """Where the project's messages are delivered; None where they do not come over HTTP."""
+        stream, base = project.queue_stream, self._settings.public_api_url
+        if not stream or not base or owner is None or keys is None or nats_stream(stream) is not None:
+            return None
+        return sink_url(base, owner.slug, project.slug, queue_token(keys.current, project.slug, stream))
 
 
 def _entry(project: ProjectRow) -> ProjectEntry:

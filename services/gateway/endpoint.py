@@ -44,7 +44,7 @@ def endpoint(route: Route, backends: Backends, bounds: Bounds) -> Handler:
     """The aiohttp handler of a route. Raises DomainError."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
-        metadata = _metadata(request)
+        metadata = _metadata(request, public=route.public)
         found = await _input(route, request, bounds)
         timeout_s = route.timeout_s(found) if callable(route.timeout_s) else route.timeout_s
 
@@ -101,10 +101,12 @@ async def _input(route: Route, request: web.Request, bounds: Bounds) -> Input:
     return Input(path=path, query=query, body=body, raw=raw, events=bounds.events)
 
 
-def _metadata(request: web.Request) -> Metadata:
+def _metadata(request: web.Request, *, public: bool = False) -> Metadata:
     if "Idempotency-Key" in request.headers and request.method not in ("GET", "HEAD"):
         # Taking a write and ignoring the key that should keep it from happening twice would be worse than refusing it.
         raise Unsupported("the Idempotency-Key header is not in this version: use event ids and idempotency_key")
+    if public:
+        return call_metadata(None, traceparent=request[REQUEST_TRACE].traceparent)
     token = bearer_token(request.headers.get("Authorization"))
     if not _TOKEN.fullmatch(token):
         raise Unauthenticated("this token is not known")

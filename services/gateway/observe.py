@@ -71,8 +71,7 @@ def _trace(telemetry: Telemetry, header: str | None) -> RequestTrace:
 
 def _record(telemetry: Telemetry, trace: RequestTrace, request: web.Request, status: int | None, start_ns: int) -> None:
     """Record the request's span; `status` None: it was cut off."""
-    resource = request.match_info.route.resource
-    template = resource.canonical if resource is not None else "unknown path"
+    template = _template(request)
     if template.endswith(_PROBES) or not telemetry.follows(trace.traceparent):
         return
     answered = {} if status is None else {"http.response.status_code": status}
@@ -88,13 +87,19 @@ def _record(telemetry: Telemetry, trace: RequestTrace, request: web.Request, sta
     )
 
 
+def _template(request: web.Request) -> str:
+    """The path without what is filled in: that may be a secret."""
+    resource = request.match_info.route.resource
+    return resource.canonical if resource is not None else "unknown path"
+
+
 async def _send(request: web.Request, response: web.StreamResponse, timeout_s: float) -> None:
     try:
         async with asyncio.timeout(timeout_s):
             await response.prepare(request)
             await response.write_eof()
     except TimeoutError:
-        log.warning("a client does not take its answer", extra={"path": request.path})
+        log.warning("a client does not take its answer", extra={"path": _template(request)})
         if request.transport is not None:
             request.transport.abort()
         raise ConnectionResetError("the client does not take its answer") from None

@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from runr.workflows.v1 import options_pb2
+
 from services.core.domain.event import EventLimits
 from services.core.rpc.authorize import ability_of, permission_of
 from services.gateway.shape import Param, Shape, Values
@@ -68,6 +70,11 @@ class Route:
     def permission(self) -> str | None:
         """The ability that a caller needs, None where a known token is enough or none is needed."""
         return ability_of(permission_of(self.rpc))
+
+    @property
+    def public(self) -> bool:
+        """Whether no token is asked for: what the path or the body holds is the credential."""
+        return permission_of(self.rpc) == options_pb2.PERMISSION_PUBLIC
 
     @property
     def reads_body(self) -> bool:

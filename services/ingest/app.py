@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
 from runr.workflows.v1 import event_service_pb2_grpc, run_service_pb2_grpc
@@ -13,18 +14,25 @@ from services.core.engine.accept_events import EventAcceptor
 from services.core.engine.authenticate import StoreAuthenticator
 from services.core.engine.cancel_run import RunCanceller
 from services.core.engine.definitions import DefinitionsCache
+from services.core.engine.deliver_message import MessageDeliverer
 from services.core.engine.hints import Hints
+from services.core.engine.key_check import KeyCheck
 from services.core.engine.replay_run import RunReplayer
 from services.core.engine.retry_run import RunRetrier
 from services.core.engine.run_traces import RunTraces
 from services.core.engine.start_run import RunStarter
 from services.core.rpc.credentials import server_credentials
 from services.core.rpc.server import Registration, RpcServer
+from services.core.runtime import parse
+from services.core.runtime.config import setting
 from services.core.runtime.ids import UlidFactory
 from services.core.runtime.lifecycle import Component
+from services.core.runtime.sealing import Sealer
 from services.core.runtime.service import Runtime
 from services.core.runtime.settings import (
     DatabaseSettings,
+    EncryptionSettings,
+    FunctionSettings,
     ListenSettings,
     NatsSettings,
     PeerSettings,
@@ -36,11 +44,23 @@ from services.core.store.database import Database
 from services.core.store.events import EventReader
 from services.core.store.runs import RunReader
 from services.ingest.event_service import EventService
+from services.ingest.queue_bridge import QueueBridge
+from services.ingest.queue_consumer import ConsumerParts
+from services.ingest.queue_sink import QueueSink
 from services.ingest.run_ends import RunEnds
 from services.ingest.run_service import RunService, RunVerbs
 
 _WRITERS = 4
 _READERS = 3
+_QUEUE_WRITERS = 2  # of the writers: a backlog in a queue must not keep requests waiting
+
+
+@dataclass(frozen=True)
+class QueueSettings:
+    """How messages of JetStream streams are consumed."""
+
+    max_deliver: int = setting("WORKFLOWS_QUEUE_MAX_DELIVER", parse.integer(1, 100), 5)
+    ack_wait_s: float = setting("WORKFLOWS_QUEUE_ACK_WAIT", parse.seconds(1, 3_600), 30.0)
 
 
 @dataclass(frozen=True)
@@ -50,6 +70,9 @@ class Settings:
     database: DatabaseSettings
     nats: NatsSettings
     limits: WorkflowLimits
+    queues: QueueSettings
+    functions: FunctionSettings
+    encryption: EncryptionSettings
     listen: ListenSettings
     peers: PeerSettings
     security: RpcSecuritySettings
@@ -72,15 +95,17 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
     ids = UlidFactory(runtime.clock, runtime.random)
     runtime.health.observe("nats", lambda: "connected" if bus.connected else "away")
     hints = Hints(bus)
+    sealer = Sealer(settings.encryption.key)
     definitions = DefinitionsCache(None, clock=runtime.clock)
     reader = RunReader(reads)
     ends = RunEnds(reader, runtime.clock)
     traces = RunTraces(database, runtime.telemetry)
-    events = EventService(
-        EventAcceptor(database, definitions, hints, ids, traces),
-        EventReader(reads),
-        EventLimits(events=settings.limits.events_per_request, event_bytes=settings.limits.event_bytes),
-    )
+    limits = EventLimits(events=settings.limits.events_per_request, event_bytes=settings.limits.event_bytes)
+    acceptor = EventAcceptor(database, definitions, hints, ids, traces)
+    deliverer = MessageDeliverer(acceptor, limits)
+    sink = QueueSink(reads, sealer, deliverer, key_grace_ms=settings.functions.key_rotation_grace_ms)
+    bridge = _bridge(settings, runtime, bus, database, deliverer)
+    events = EventService(acceptor, EventReader(reads), limits, sink)
     runs = RunService(
         RunVerbs(
             RunStarter(database, definitions, hints, ids, traces),
@@ -109,8 +134,26 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
     return [
         DatabaseComponent(database, runtime.health),
         _Reads(reads, runtime.health),
+        KeyCheck(reads, sealer),
         traces,
         bus,
+        bridge,
         server,
         ends,
     ]
+
+
+def _bridge(
+    settings: Settings, runtime: Runtime, bus: Bus, database: Database, deliverer: MessageDeliverer
+) -> QueueBridge:
+    parts = ConsumerParts(
+        bus=bus,
+        database=database,
+        deliverer=deliverer,
+        turns=asyncio.Semaphore(_QUEUE_WRITERS),
+        jitter=runtime.random,
+        max_deliver=settings.queues.max_deliver,
+    )
+    bridge = QueueBridge(parts, runtime.clock, ack_wait_s=settings.queues.ack_wait_s)
+    runtime.health.observe("queues", bridge.state)
+    return bridge

@@ -23,6 +23,7 @@ from services.core.rpc.id_paging import id_after, id_token
 from services.core.rpc.paging import page_size
 from services.core.runtime.ids import ulid_text
 from services.core.store.events import EventReader
+from services.ingest.queue_sink import QueueSink
 
 _MAX_RUN_IDS = 1_000
 
@@ -30,8 +31,9 @@ _MAX_RUN_IDS = 1_000
 class EventService(event_service_pb2_grpc.EventServiceServicer):
     """Accepts and shows events."""
 
-    def __init__(self, acceptor: EventAcceptor, reader: EventReader, limits: EventLimits) -> None:
+    def __init__(self, acceptor: EventAcceptor, reader: EventReader, limits: EventLimits, sink: QueueSink) -> None:
         self._acceptor = acceptor
+        self._sink = sink
         self._reader = reader
         self._limits = limits
 
@@ -68,6 +70,20 @@ class EventService(event_service_pb2_grpc.EventServiceServicer):
         """See the proto."""
         event = await self._reader.one(caller().tenant, id_of(request.event_id, "event"))
         return event_service_pb2.GetEventResponse(event=convert_event.event(event))
+
+    async def DeliverQueueMessage(
+        self, request: event_service_pb2.DeliverQueueMessageRequest, context: object
+    ) -> event_service_pb2.DeliverQueueMessageResponse:
+        """See the proto."""
+        accepted = await self._sink.deliver(
+            request.tenant,
+            request.project,
+            request.token,
+            request.entry_id,
+            request.fields,
+            trace=current_call().traceparent or None,
+        )
+        return event_service_pb2.DeliverQueueMessageResponse(result=_result(accepted))
 
 
 def _valid_events(events: Sequence[event_service_pb2.NewEvent], limits: EventLimits) -> list[NewEvent]:

@@ -189,6 +189,7 @@ SMALLEST_BODIES = {
     ("PATCH", "/projects/{project}/schedules/{workflow}/{trigger}"): {"is_active": True},
     ("POST", "/projects/{project}/schedules/{workflow}/{trigger}/backfill"): {"from": "2026-01-01T00:00:00Z"},
     ("POST", "/projects/{project}/runs/bulk"): {"action": "cancel", "filter": {}},
+    ("POST", "/internal/workflows/queue/{tenant}/{project}/{token}"): {"id": "1-0", "fields": {}},
 }
 
 

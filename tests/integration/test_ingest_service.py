@@ -47,7 +47,7 @@ from services.core.store.database import Database
 from services.ingest import app
 from tests.support.grpc_backend import no_telemetry
 from tests.support.hand import Hand
-from tests.support.tenancy import BOOTSTRAP_TOKEN
+from tests.support.tenancy import BOOTSTRAP_TOKEN, ENCRYPTION_KEY
 
 VIEWER = "runr_test_viewer_token"
 AWAY = "nats://127.0.0.1:9"
@@ -100,7 +100,12 @@ async def refused(kind: type[DomainError], asking: Any) -> DomainError:
 @pytest.fixture
 async def ingest(postgres_url: str, hand: Hand) -> AsyncIterator[Ingest]:
     """Ingest without NATS: nothing of what it answers may depend on it."""
-    environ = {"DATABASE_URL": postgres_url, "NATS_URL": AWAY, "RUNR_GRPC_ADDR": "127.0.0.1:0"}
+    environ = {
+        "DATABASE_URL": postgres_url,
+        "NATS_URL": AWAY,
+        "RUNR_GRPC_ADDR": "127.0.0.1:0",
+        "RUNR_ENCRYPTION_KEY": ENCRYPTION_KEY.hex(),
+    }
     health = Health()
     runtime = Runtime("ingest", SystemClock(), random.Random(), health, no_telemetry())
     components = app.build(load(app.Settings, environ), runtime)
@@ -314,4 +319,7 @@ async def test_who_may_not_is_refused(ingest: Ingest, hand: Hand, database: Data
 
 
 async def test_methods_of_later_versions_say_so(ingest: Ingest) -> None:
-    await refused(Unsupported, ask(ingest.events.DeliverQueueMessage, event_service_pb2.DeliverQueueMessageRequest()))
+    watching = ingest.runs.WatchRun(run_service_pb2.WatchRunRequest(), metadata=call_metadata(BOOTSTRAP_TOKEN))
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await watching.read()
+    assert isinstance(from_rpc_error(caught.value), Unsupported)

@@ -47,6 +47,24 @@ class Subjects:
         """Where ready hints are asked for."""
         return f"$JS.API.CONSUMER.MSG.NEXT.{self.stream}.{CONSUMER}"
 
+    @property
+    def dead_stream(self) -> str:
+        """The stream that keeps dead letters of the projects' queue streams."""
+        return f"{self.prefix.upper()}_DEAD"
+
+    @property
+    def every_dead(self) -> str:
+        """All dead letters."""
+        return f"{self.prefix}.dead.>"
+
+    def dead(self, tenant: int, project: str, stream: str) -> str:
+        """Dead letters of a project (its slug) from a stream; neither has dots."""
+        return f"{self.prefix}.dead.{tenant}.{project}.{stream}"
+
+    def queue_consumer(self, project: int) -> str:
+        """The durable consumer of a project in its queue stream, shared by all who pull for it."""
+        return f"{self.prefix}_queue_{project}"
+
     def ready(self, partition: int) -> str:
         """Ready hints of one partition."""
         return f"{self.prefix}.ready.{partition}"

@@ -13,7 +13,8 @@ from uuid import UUID
 from services.core.domain.expression import evaluate
 from services.core.domain.json_value import is_true
 from services.core.domain.matching import event_value, holds, lookup_keys, name_hash
-from services.core.engine.definitions import TenantDefinitions, WorkflowEntry
+from services.core.domain.queue_message import queue_event_name
+from services.core.engine.definitions import ProjectEntry, TenantDefinitions, WorkflowEntry
 from services.core.engine.payload import event_payload
 from services.core.runtime.ids import ulid_text
 
@@ -141,7 +142,7 @@ def _fill_starts(plan: EventPlan, definitions: TenantDefinitions) -> None:
     seen: set[int] = set()
     for trigger in definitions.by_event.get(plan.incoming.name, ()):
         entry = trigger.workflow
-        if entry.id in seen:
+        if entry.id in seen or _gets_its_own(plan.incoming, definitions.projects[entry.project]):
             continue
         if trigger.condition is not None and not is_true(evaluate(trigger.condition, event=plan.value)):
             continue
@@ -154,6 +155,16 @@ def _fill_starts(plan: EventPlan, definitions: TenantDefinitions) -> None:
             plan.skipped.append(_skipped(entry, "paused", definitions))
         else:
             plan.starts.append(entry)
+
+
+def _gets_its_own(incoming: Incoming, project: ProjectEntry) -> bool:
+    """Whether the event is another project's copy of a queue message: who consumes the stream too has its own."""
+    return (
+        incoming.src == "q"
+        and incoming.project != project.id
+        and project.queue_stream is not None
+        and queue_event_name(project.queue_stream) == incoming.name
+    )
 
 
 def _skipped(entry: WorkflowEntry, reason: str, definitions: TenantDefinitions) -> dict[str, str]:

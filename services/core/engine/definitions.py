@@ -17,6 +17,7 @@ import asyncpg
 from services.core.domain.definition import Definition, QueueTrigger, Trigger, definition_from_json, version_hash
 from services.core.domain.definition import EventTrigger as DeclaredEvent
 from services.core.domain.expression import Expression, parse
+from services.core.domain.queue_message import queue_event_name
 from services.core.engine.signing_keys import place
 from services.core.runtime.clock import Clock, SystemClock
 from services.core.runtime.sealing import SealBroken, Sealer
@@ -203,7 +204,7 @@ def _event_of(trigger: Trigger) -> tuple[str, Expression | None] | None:
         case DeclaredEvent(event, if_):
             return event, None if if_ is None else parse(if_)
         case QueueTrigger(queue):
-            return f"queue/{queue}", None
+            return queue_event_name(queue), None
     return None
 
 

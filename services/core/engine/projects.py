@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import asyncpg
 
 from services.core.domain.errors import Conflict, FieldError, InvalidInput
-from services.core.domain.event import MAX_NAME
+from services.core.domain.queue_message import queue_stream_fault
 from services.core.domain.safe_text import is_storable, utf8_size
 from services.core.engine.signing_keys import NewKey, new_key
 from services.core.runtime.sealing import Sealer
@@ -28,8 +28,6 @@ TRIGGER_TYPES = ("http", "schedule", "queue", "workflow")
 
 _MAX_NAME_BYTES = 200
 _slug = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?").fullmatch
-# It becomes the event name `queue/<stream>`.
-_stream = re.compile(rf"[A-Za-z0-9._:-]{{1,{MAX_NAME - len('queue/')}}}").fullmatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,8 +122,7 @@ def _faults(change: ProjectChange) -> list[FieldError]:
         faults.append(
             FieldError("config.trigger_type", f"must be one of {allowed}, not {change.trigger_type[:40]!r}{hint}")
         )
-    if change.queue_stream and not _stream(change.queue_stream):
-        faults.append(
-            FieldError("config.queue_stream", f"must be letters, digits and . _ : -, not {change.queue_stream[:80]!r}")
-        )
+    fault = queue_stream_fault(change.queue_stream) if change.queue_stream else None
+    if fault:
+        faults.append(FieldError("config.queue_stream", fault))
     return faults

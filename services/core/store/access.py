@@ -63,6 +63,12 @@ async def get_tenant(connection: asyncpg.Connection, tenant: int) -> TenantRow |
     return None if row is None else TenantRow(**row)
 
 
+async def find_tenant(connection: asyncpg.Connection, slug: str) -> TenantRow | None:
+    """The tenant of this name."""
+    row = await connection.fetchrow(queries("access")["tenant_by_slug"], slug)
+    return None if row is None else TenantRow(**row)
+
+
 async def find_token(connection: asyncpg.Connection, token_hash: bytes) -> KnownToken | None:
     """The token of this SHA-256, unless it was revoked or has expired."""
     row = await connection.fetchrow(queries("access")["authenticate"], token_hash)

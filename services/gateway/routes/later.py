@@ -28,12 +28,5 @@ ROUTES = (
     _later("DELETE", "/members/{member_id}", "AccessService/RemoveMember", "Remove a member"),
     _later("GET", "/roles", "AccessService/ListRoles", "The built-in roles"),
     _later("POST", "/mcp", None, "MCP streamable HTTP"),
-    LaterRoute(
-        "POST",
-        "/internal/workflows/queue/{tenant}/{project}/{token}",
-        _PACKAGE + "EventService/DeliverQueueMessage",
-        "The sink of the queue bridge, authenticated by the token in the path",
-        public=True,
-    ),
     LaterRoute("GET", "/openapi.json", None, "This API's description", public=True),
 )

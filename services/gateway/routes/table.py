@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from services.gateway.route import LaterRoute, Route
-from services.gateway.routes import bulk, events, later, projects, runs, schedules, usage, workflows
+from services.gateway.routes import bulk, events, later, projects, queue, runs, schedules, usage, workflows
 
 BASE = "/api"
 
@@ -15,6 +15,7 @@ ROUTES: tuple[Route, ...] = (
     *bulk.ROUTES,
     *usage.ROUTES,
     *projects.ROUTES,
+    *queue.ROUTES,
 )
 LATER: tuple[LaterRoute, ...] = later.ROUTES
 

@@ -61,18 +61,20 @@ class EventView(msgspec.Struct, kw_only=True):
 
 def accepted_view(response: event_service_pb2.SendEventsResponse) -> EventsAcceptedView:
     """The answer to POST /events."""
-    events = [
-        EventResultView(
-            id=result.id,
-            name=result.name,
-            duplicate=result.duplicate,
-            runs=list(result.run_ids),
-            resumed=result.resumed,
-            cancelled=result.cancelled,
-        )
-        for result in response.results
-    ]
+    events = [result_view(result) for result in response.results]
     return EventsAcceptedView(ids=[event.id for event in events], events=events)
+
+
+def result_view(result: event_service_pb2.EventResult) -> EventResultView:
+    """What one event came to."""
+    return EventResultView(
+        id=result.id,
+        name=result.name,
+        duplicate=result.duplicate,
+        runs=list(result.run_ids),
+        resumed=result.resumed,
+        cancelled=result.cancelled,
+    )
 
 
 def event_view(event: resources_pb2.Event) -> EventView:

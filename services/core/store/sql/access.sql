@@ -8,6 +8,9 @@ select rt.create_tenant($1, $2);
 -- name: tenant
 select id, slug, name, disabled_at is not null as disabled from rt.tenant where id = $1;
 
+-- name: tenant_by_slug
+select id, slug, name, disabled_at is not null as disabled from rt.tenant where slug = $1;
+
 -- name: authenticate
 select k.id, k.tenant, k.abilities, t.slug, t.disabled_at is not null as disabled,
        (rt.ms(k.expires_at) - rt.ms(rt.now())) as left_ms
