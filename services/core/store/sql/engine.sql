@@ -89,14 +89,6 @@ select * from rt.retry_v1($1, $2, $3, $4, $5, $6);
 -- name: copy_steps
 select rt.copy_steps_v1($1, $2, $3, $4);
 
--- name: stored_run
-select r.id, r.wf, r.project, r.source, r.event, r.event_name, r.event_ts, r.event_data, coalesce(r.event_data, e.data) as data,
-       r.test, r.tags::text as tags, en.status
-from {t}.runs r
-left join lateral (select e.data from {t}.events e where r.event_data is null and e.id = r.event offset 0) e on true
-left join {t}.ends en on en.run = r.id
-where r.id = $1;
-
 -- name: step_place
 select seq from {t}.steps where run = $1 and sid = $2 and status in ('c', 'f');
 

@@ -3,7 +3,7 @@
 -- name: stored_runs
 -- Held against retention until the end of the transaction.
 select r.id, r.wf, r.event, r.event_name, r.event_ts, r.event_data, r.test, r.tags::text as tags, n.status
-from {t}.runs r left join {t}.ends n on n.run = r.id
+from {t}.runs r left join lateral (select n.status from {t}.ends n where n.run = r.id offset 0) n on true
 where r.id = any ($1) order by r.id for key share of r;
 
 -- name: hold_events
