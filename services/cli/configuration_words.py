@@ -15,13 +15,14 @@ TITLES = {
     "LeaseSettings": "Leases",
     "ExecutorSettings": "Executor",
     "FunctionSettings": "Calling functions",
+    "QueueSettings": "Queue streams",
     "WorkflowLimits": "Limits",
     "RetentionSettings": "Retention",
     "TelemetrySettings": "Traces",
 }
 """Title of each settings class, in the order of the page."""
 
-WITHOUT_EFFECT = frozenset(("WORKFLOWS_MAX_STEP_ID_BYTES", "WORKFLOWS_MAX_WORKFLOWS"))
+WITHOUT_EFFECT = frozenset(("WORKFLOWS_MAX_STEP_ID_BYTES",))
 """Variables that are read and checked, and change nothing in this version."""
 
 MEANINGS = {
@@ -60,7 +61,10 @@ MEANINGS = {
     "WORKFLOWS_FUNCTION_DOMAIN": "A project without an endpoint of its own is called at `https://<slug>.<domain>`.",
     "WORKFLOWS_ALLOW_PRIVATE_ENDPOINTS": "Allow functions on loopback and private addresses. `runr dev` sets it.",
     "WORKFLOWS_ALLOWED_ENDPOINT_CIDRS": "Allow functions in these ranges, otherwise refused.",
-    "WORKFLOWS_PUBLIC_API_URL": "The API's URL as seen from outside, for the URL of the queue bridge.",
+    "WORKFLOWS_PUBLIC_API_URL": "The API's URL as seen from outside, for the URL of the queue bridge. Without it no URL"
+    " is shown.",
+    "WORKFLOWS_QUEUE_MAX_DELIVER": "A message of a JetStream stream that has failed this often becomes a dead letter.",
+    "WORKFLOWS_QUEUE_ACK_WAIT": "A message that a process took and did not account for comes again after this time.",
     "WORKFLOWS_KEY_ROTATION_GRACE": "How long the signing key before the current one signs along after a rotation.",
     "WORKFLOWS_RUN_RETENTION_DAYS": "How long ended runs are kept, in days.",
     "WORKFLOWS_EVENT_RETENTION_DAYS": "How long events are kept, in days; their ids deduplicate as long.",
@@ -73,7 +77,7 @@ MEANINGS = {
     "WORKFLOWS_MAX_STEPS": "Steps of one run.",
     "WORKFLOWS_MAX_STEP_ID_BYTES": "Bytes of a user's step id; the engine takes 255 with the counter.",
     "WORKFLOWS_MAX_IDEMPOTENCY_KEY_BYTES": "Bytes of an idempotency key.",
-    "WORKFLOWS_MAX_WORKFLOWS": "Workflows of one project; the engine takes 500.",
+    "WORKFLOWS_MAX_WORKFLOWS": "Workflows of one project.",
     "WORKFLOWS_MAX_BODY_SIZE": "Body of a request.",
     "WORKFLOWS_MAX_EVENTS_BODY_SIZE": "Body of `POST /api/events`.",
     "WORKFLOWS_WAIT_TIMEOUT": "How long a wait for an event, or an invoke, lasts that names no timeout.",
