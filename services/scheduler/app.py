@@ -46,6 +46,7 @@ from services.core.runtime.settings import (
     PeerSettings,
     RetentionSettings,
     RpcSecuritySettings,
+    WorkflowLimits,
 )
 from services.core.store.component import DatabaseComponent
 from services.core.store.database import Database
@@ -91,6 +92,7 @@ class Settings:
     peers: PeerSettings
     security: RpcSecuritySettings
     retention: RetentionSettings
+    limits: WorkflowLimits
 
 
 def build(settings: Settings, runtime: Runtime) -> list[Component]:
@@ -111,7 +113,7 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
     bulk = _bulk(database, hints, runtime, traces)
     server = RpcServer(
         settings.listen.grpc or settings.peers.scheduler,
-        _services(database, sealer, hints, runtime, traces, bulk),
+        _services(settings, database, sealer, hints, runtime, traces, bulk),
         authenticator=StoreAuthenticator(database, runtime.clock),
         telemetry=runtime.telemetry,
         credentials=server_credentials(settings.security),
@@ -135,13 +137,20 @@ def _bulk(database: Database, hints: Hints, runtime: Runtime, traces: RunTraces)
 
 
 def _services(
-    database: Database, sealer: Sealer, hints: Hints, runtime: Runtime, traces: RunTraces, bulk: Bulk
+    settings: Settings,
+    database: Database,
+    sealer: Sealer,
+    hints: Hints,
+    runtime: Runtime,
+    traces: RunTraces,
+    bulk: Bulk,
 ) -> list[Registration]:
     """The gRPC services of the scheduler."""
     ids = UlidFactory(runtime.clock, runtime.random)
     deleter = ProjectDeleter(database, hints, hints.defs_changed)
     access = AccessService(database, sealer, ids, deleter, hints.defs_changed)
-    workflows = WorkflowService(database, Declarer(database, hints.defs_changed))
+    declarer = Declarer(database, hints.defs_changed, settings.limits.workflows_per_project)
+    workflows = WorkflowService(database, declarer)
     firer = ScheduleFirer(database, DefinitionsCache(None, clock=runtime.clock), hints, ids, traces)
     jobs = BulkJobs(database, ids, runtime.clock, bulk.nudge)
     schedules = ScheduleService(Schedules(database), firer, RunReader(database), jobs)

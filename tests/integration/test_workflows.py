@@ -240,3 +240,13 @@ async def test_the_same_name_in_two_tenants(
     await declarer.declare(other, "default", body())
     assert await stored(database, tenant) == [("a", True, True)]
     assert await stored(database, other) == [("a", True, False)]
+
+
+async def test_the_number_of_workflows_can_be_set(database: Database, told: Told, tenant: int) -> None:
+    declarer = Declarer(database, told, most=2)
+    assert active(await declarer.declare(tenant, "default", body({"name": "a"}, {"name": "b"}))) == ["a", "b"]
+    three = body({"name": "a"}, {"name": "b"}, {"name": "c"})
+    for declare in (declarer.declare, declarer.store_file):
+        with pytest.raises(InvalidInput, match="at most 2 workflows a project, these are 3"):
+            await declare(tenant, "default", three)
+    await declarer.store_file(tenant, "default", body({"name": "a"}, {"name": "b"}))

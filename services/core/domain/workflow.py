@@ -94,16 +94,17 @@ class _Report:
 
 
 def validate_definitions(
-    value: object, *, strict_unknown: bool, path: str = "workflows"
+    value: object, *, strict_unknown: bool, path: str = "workflows", most: int = MAX_WORKFLOWS
 ) -> tuple[list[Definition], list[FieldError]]:
     """The definitions of a decoded list, and warnings: the unknown fields, if they do not count as faults.
 
+    `most`: how many workflows the list may have (engine section 8).
     Raises InvalidInput with every fault. The list is accepted or refused as one.
     """
     if not isinstance(value, list):
         raise InvalidInput.of(path, f"must be a list of workflows, not {json_type(value)}")
-    if len(value) > MAX_WORKFLOWS:
-        raise InvalidInput.of(path, f"at most {MAX_WORKFLOWS} workflows a project, these are {len(value)}")
+    if len(value) > most:
+        raise InvalidInput.of(path, f"at most {most} workflows a project, these are {len(value)}")
     report = _Report(strict_unknown)
     definitions: list[Definition] = []
     places: dict[str, str] = {}

@@ -11,7 +11,7 @@ import asyncpg
 from services.core.domain.definition import Definition, definition_from_json, definition_to_json, version_hash
 from services.core.domain.errors import FieldError, InvalidInput, NotFound
 from services.core.domain.json_text import parse
-from services.core.domain.workflow import definitions_list, validate_definitions
+from services.core.domain.workflow import MAX_WORKFLOWS, definitions_list, validate_definitions
 from services.core.domain.workflow_record import WorkflowRecord
 from services.core.engine.projects import require_workflow_trigger
 from services.core.engine.retrying import retrying
@@ -59,16 +59,18 @@ class Declared:
 class Declarer:
     """Declares, pauses and resumes workflows: one transaction each, then a hint."""
 
-    def __init__(self, database: Database, defs_changed: DefsChanged) -> None:
+    def __init__(self, database: Database, defs_changed: DefsChanged, most: int = MAX_WORKFLOWS) -> None:
+        """`most`: workflows of one project."""
         self._database = database
         self._defs_changed = defs_changed
+        self._most = most
 
     async def declare(self, tenant: int, project_slug: str, body: bytes, *, source: Source = "api") -> Declared:
         """Replace the project's list by the one in `body`, JSON of `{"workflows": [...]}`.
 
         Raises InvalidInput with every fault, NotFound, Conflict for a project that serves no workflows, Unavailable.
         """
-        checked = check_text(body, strict_unknown=True)
+        checked = check_text(body, strict_unknown=True, most=self._most)
 
         async def once(_: int) -> tuple[Declared, bool]:
             async with self._database.transaction() as connection:
@@ -83,7 +85,7 @@ class Declarer:
 
     async def store_file(self, tenant: int, project_slug: str, body: bytes) -> Checked:
         """Store the list that a sync falls back to. Raises as `declare`, but unknown fields are warnings."""
-        checked = check_text(body, strict_unknown=False)
+        checked = check_text(body, strict_unknown=False, most=self._most)
         async with self._database.transaction() as connection:
             project = await lock_project(connection, tenant, project_slug)
             require_workflow_trigger(project)
@@ -114,18 +116,18 @@ class Declarer:
         return declared
 
 
-def check_text(body: bytes | str, *, strict_unknown: bool) -> Checked:
+def check_text(body: bytes | str, *, strict_unknown: bool, most: int = MAX_WORKFLOWS) -> Checked:
     """The list in a JSON text: the list itself, or `{"workflows": [...]}`. Raises InvalidInput with every fault."""
     value, around = definitions_list(parse(body), strict_unknown=strict_unknown)
-    checked = check_list(value, strict_unknown=strict_unknown)
+    checked = check_list(value, strict_unknown=strict_unknown, most=most)
     return Checked(checked.definitions, (*around, *checked.warnings))
 
 
-def check_list(value: object, *, strict_unknown: bool) -> Checked:
-    """The definitions of a decoded list. Raises InvalidInput with every fault."""
+def check_list(value: object, *, strict_unknown: bool, most: int = MAX_WORKFLOWS) -> Checked:
+    """The definitions of a decoded list of at most `most`. Raises InvalidInput with every fault."""
     not_yet = _not_yet(value)
     try:
-        definitions, warnings = validate_definitions(value, strict_unknown=strict_unknown)
+        definitions, warnings = validate_definitions(value, strict_unknown=strict_unknown, most=most)
     except InvalidInput as error:
         if not_yet:
             raise InvalidInput.of_all([*error.errors, *not_yet]) from None

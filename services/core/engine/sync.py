@@ -15,6 +15,7 @@ from services.core.domain.errors import InvalidInput
 from services.core.domain.function_answer import Introspection
 from services.core.domain.op import FunctionFault
 from services.core.domain.safe_text import cut, storable
+from services.core.domain.workflow import MAX_WORKFLOWS
 from services.core.engine.declare import (
     Checked,
     Declared,
@@ -76,9 +77,11 @@ class _Found:
 class Syncer:
     """Syncs one project at a time, whoever asks for it."""
 
-    def __init__(self, database: Database, defs_changed: DefsChanged) -> None:
+    def __init__(self, database: Database, defs_changed: DefsChanged, most: int = MAX_WORKFLOWS) -> None:
+        """`most`: workflows of one project."""
         self._database = database
         self._defs_changed = defs_changed
+        self._most = most
 
     async def sync(self, tenant: int, project_slug: str, ask: Ask) -> Declared:
         """Ask the function and declare what it serves; the stored file stands in for one that cannot be reached.
@@ -91,7 +94,7 @@ class Syncer:
             project = await get_project(connection, tenant, project_slug)
         require_workflow_trigger(project)
         try:
-            found = await _find(project, ask)
+            found = await _find(project, ask, self._most)
         except FunctionFault as fault:
             return await self._store_failure(tenant, project_slug, _text(str(fault)))
         except InvalidInput as error:
@@ -117,16 +120,16 @@ class Syncer:
             return await read_declared(connection, tenant, project_slug)
 
 
-async def _find(project: ProjectRow, ask: Ask) -> _Found:
+async def _find(project: ProjectRow, ask: Ask, most: int) -> _Found:
     """What to declare. Raises FunctionFault, InvalidInput."""
     try:
         answer = await ask()
     except FunctionFault as fault:
         if fault.name not in _NOT_REACHED or project.defs_file is None:
             raise
-        checked = check_text(project.defs_file, strict_unknown=False)
+        checked = check_text(project.defs_file, strict_unknown=False, most=most)
         return _Found(checked, "file", SyncStatus("fallback", _text(str(fault)), _warnings(checked)))
-    checked = check_list(answer.workflows, strict_unknown=False)
+    checked = check_list(answer.workflows, strict_unknown=False, most=most)
     sdk = {"name": answer.sdk.name, "language": answer.sdk.language, "version": answer.sdk.version}
     known = {name: value for name, value in sdk.items() if value}
     return _Found(checked, "sync", SyncStatus("synced", "", _warnings(checked), known or None))
