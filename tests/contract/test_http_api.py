@@ -107,7 +107,9 @@ async def test_a_run_is_shown_with_steps_and_payloads_byte_for_byte() -> None:
         kind=resources_pb2.STEP_KIND_WAIT_FOR_EVENT,
         state=resources_pb2.STEP_STATE_WAITING,
     ).wait
-    wait.CopyFrom(resources_pb2.StepWait(event="order.shipped", condition="true", timeout_at=timestamp(AT)))
+    wait.CopyFrom(
+        resources_pb2.StepWait(event="order.shipped", condition="true", timeout_at=timestamp(AT), warnings=["w"])
+    )
     answer.children.add(id="01C", workflow="child", step_id="call", state=resources_pb2.RUN_STATE_RUNNING)
     async with gateway({"run.GetRun": Seen(answer).method}) as client:
         reply = await client.call("GET", "/api/runs/01J0000000000000000000000A")
@@ -128,7 +130,12 @@ async def test_a_run_is_shown_with_steps_and_payloads_byte_for_byte() -> None:
     assert first["input"] == [1.0]
     assert first["attempts"][0]["error"] == {"name": "Declined", "message": "no", "stack": "at x"}
     assert second["output"] is None
-    assert second["wait"] == {"event": "order.shipped", "condition": "true", "timeout_at": AT_TEXT}
+    assert second["wait"] == {
+        "event": "order.shipped",
+        "condition": "true",
+        "timeout_at": AT_TEXT,
+        "warnings": ["w"],
+    }
     assert shown["children"] == [{"id": "01C", "workflow": "child", "step_id": "call", "status": "running"}]
 
 

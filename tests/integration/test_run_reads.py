@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from services.core.domain.errors import NotFound
+from services.core.domain.expression import match_expression
 from services.core.domain.op import (
     Invoke,
     OpError,
@@ -163,6 +164,22 @@ async def test_a_wait_shows_event_condition_and_timeout_and_then_the_event(reade
     assert (step.kind, step.state, step.wait) == ("wait_for_event", "completed", None)
     assert step.output is not None
     assert json.loads(step.output)["data"] == {"order_id": "o-1"}
+
+
+async def test_case_18_wait_match_absent_both(reader: RunReader, hand: Hand) -> None:
+    match = match_expression("data.order_id")
+    run = await hand.start("work")
+    await hand.answer(run, WaitForEvent(id="w", name="w", event="paid", condition=match, timeout_ms=60_000))
+    step = await only_step(reader, hand, run)
+    assert step.wait is not None
+    assert step.wait.warnings == ("match value is null",)
+    assert (await hand.send("paid", '{"order_id": "o-1"}')).resumed == 0
+    assert (await hand.send("paid")).resumed == 1
+    told = await hand.start("work", '{"order_id": "o-1"}')
+    await hand.answer(told, WaitForEvent(id="w", name="w", event="paid", condition=match, timeout_ms=60_000))
+    step = await only_step(reader, hand, told)
+    assert step.wait is not None
+    assert step.wait.warnings == ()
 
 
 async def test_an_invoke_shows_its_child(reader: RunReader, hand: Hand) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.core.domain.expression import match_and_if
-from services.core.domain.matching import SCAN, event_value, holds, lookup_keys, name_hash, wait_key
+from services.core.domain.matching import SCAN, event_value, holds, lookup_keys, name_hash, wait_key, wait_warnings
 
 
 def event(data: Any, name: str = "paid") -> dict[str, Any]:
@@ -98,6 +98,24 @@ def test_case_18_null_equals_null_where_both_sides_lack_the_value() -> None:
     assert hit(condition, {}, {})
     assert hit(condition, {}, {"order_id": None})
     assert not hit(condition, {}, {"order_id": "o-1"})
+
+
+@pytest.mark.parametrize(
+    ("condition", "warned"),
+    [
+        (None, False),
+        ("event.data.k == async.data.k", True),
+        ("async.data.k == event.data.k", True),
+        ("event.data.k == async.data.k && (async.data.n > 1)", True),
+        ("event.data.there == async.data.there", False),
+        ("async.data.k == null", False),
+        ("event.data.k == null", False),
+        ("event.data.k != async.data.k", False),
+        ("event.data.k == async.data.k || async.data.n > 1", False),
+    ],
+)
+def test_a_match_that_compares_with_null_is_told(condition: str | None, warned: bool) -> None:
+    assert bool(wait_warnings(condition, {"data": {"there": False}})) is warned
 
 
 @pytest.mark.parametrize(("left", "right"), [(1, "1"), (1, True), ("true", True), (0, False), ("", None), (0, None)])

@@ -149,6 +149,21 @@ def specialize(expression: Expression, event: JsonValue) -> Condition:
     return expression
 
 
+def compares_null(expression: Expression, event: JsonValue) -> bool:
+    """Whether a conjunct `event.<path> == async.<path>` compares with null, because the trigger event lacks the path.
+
+    It holds then for every event that lacks it too, which an author rarely means.
+    """
+    for conjunct in expression.operands if isinstance(expression, And) else (expression,):
+        match conjunct:
+            case Compare("==", Path("event", keys), Path("async", _)) | Compare(
+                "==", Path("async", _), Path("event", keys)
+            ):
+                if _value_at(keys, event) is None:
+                    return True
+    return False
+
+
 def condition_holds(condition: Condition, async_event: JsonValue) -> bool:
     """Whether an incoming event fulfils a condition."""
     return is_true(evaluate(condition, async_=async_event))

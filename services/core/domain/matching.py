@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from services.core.domain.expression import (
+    compares_null,
     condition_from_json,
     condition_holds,
     condition_to_json,
@@ -65,6 +66,13 @@ def wait_key(event_name: str, condition: str | None, trigger: dict[str, Any]) ->
         return WaitKey(name_h, None, *SCAN, text)
     path, val_h = key
     return WaitKey(name_h, path, hash_value(path), val_h, text)
+
+
+def wait_warnings(condition: str | None, trigger: dict[str, Any]) -> tuple[str, ...]:
+    """What the reader of a timeline should know about a wait under `condition` (expression text)."""
+    if condition is None or not compares_null(parse_joined(condition), trigger):
+        return ()
+    return ("match value is null",)
 
 
 def lookup_keys(event: dict[str, Any], paths: Iterable[str]) -> list[tuple[int, int]]:

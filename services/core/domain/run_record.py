@@ -38,6 +38,7 @@ class WaitRecord:
     event: str
     condition: str | None
     timeout_ms: int | None
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,6 +81,7 @@ def step(record: StepRecord) -> resources_pb2.Step:
                 event=record.wait.event,
                 condition=record.wait.condition,
                 timeout_at=timestamp(record.wait.timeout_ms),
+                warnings=record.wait.warnings,
             )
         )
     return message

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
+from services.core.domain.matching import event_value, wait_warnings
 from services.core.domain.op import OpError
 from services.core.domain.run import Status
 from services.core.domain.run_record import (
@@ -20,6 +21,7 @@ from services.core.domain.run_record import (
     TriggerRecord,
     WaitRecord,
 )
+from services.core.runtime.ids import ulid_text
 
 Row = Mapping[str, Any]
 
@@ -97,12 +99,10 @@ def stored_step(row: Row, failed: Sequence[AttemptRecord]) -> StepRecord:
     )
 
 
-def open_step(row: Row, failed: Sequence[AttemptRecord]) -> StepRecord:
-    """A step that sleeps, waits, or waits for its next attempt."""
+def open_step(row: Row, failed: Sequence[AttemptRecord], trigger: TriggerRecord | None) -> StepRecord:
+    """A step that sleeps, waits, or waits for its next attempt. `trigger`: the event that started its run."""
     kind = row["kind"]
-    wait = None
-    if kind in ("e", "c"):
-        wait = WaitRecord(event=row["event"] or "", condition=_condition(row["fields"]), timeout_ms=row["due_ms"])
+    wait = _wait(row, trigger) if kind in ("e", "c") else None
     return StepRecord(
         id=row["sid"],
         name=row["name"] or row["sid"],
@@ -156,6 +156,15 @@ def _error(text: str | None) -> OpError | None:
         return None
     found = json.loads(text)
     return OpError(found["name"], found["message"], found.get("stack"))
+
+
+def _wait(row: Row, trigger: TriggerRecord | None) -> WaitRecord:
+    condition = _condition(row["fields"])
+    warnings: tuple[str, ...] = ()
+    if condition is not None and trigger is not None and trigger.data is not None:
+        value = event_value(id=ulid_text(trigger.id), name=trigger.name, data=trigger.data, ts=trigger.ts)
+        warnings = wait_warnings(condition, value)
+    return WaitRecord(event=row["event"] or "", condition=condition, timeout_ms=row["due_ms"], warnings=warnings)
 
 
 def _condition(fields: str | None) -> str | None:

@@ -130,7 +130,7 @@ async def _steps(
     for row in await connection.fetch(tenant_query("runs", "stored_steps", tenant), tenant, run.id, ids):
         steps[row["sid"]] = stored_step(row, failed[row["sid"]])
     for row in await connection.fetch(queries("runs")["open_steps"], tenant, run.id, ids):
-        steps[row["sid"]] = open_step(row, failed[row["sid"]])
+        steps[row["sid"]] = open_step(row, failed[row["sid"]], run.event)
     return tuple(steps.get(id) or failed_step(id, failed[id], run) for id in ids)
 
 

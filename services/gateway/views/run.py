@@ -27,6 +27,7 @@ class WaitView(msgspec.Struct, kw_only=True):
     event: str | None
     condition: str | None
     timeout_at: str | None
+    warnings: list[str]
 
 
 class StepView(msgspec.Struct, kw_only=True):
@@ -205,5 +206,8 @@ def _wait_view(step: resources_pb2.Step) -> WaitView | None:
         return None
     wait = step.wait
     return WaitView(
-        event=wait.event or None, condition=optional(wait, "condition"), timeout_at=time_text(wait, "timeout_at")
+        event=wait.event or None,
+        condition=optional(wait, "condition"),
+        timeout_at=time_text(wait, "timeout_at"),
+        warnings=list(wait.warnings),
     )

@@ -118,14 +118,16 @@ class Attempt(_message.Message):
     def __init__(self, attempt: _Optional[int] = ..., error: _Optional[_Union[Failure, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., warning: _Optional[str] = ...) -> None: ...
 
 class StepWait(_message.Message):
-    __slots__ = ("event", "condition", "timeout_at")
+    __slots__ = ("event", "condition", "timeout_at", "warnings")
     EVENT_FIELD_NUMBER: _ClassVar[int]
     CONDITION_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_AT_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
     event: str
     condition: str
     timeout_at: _timestamp_pb2.Timestamp
-    def __init__(self, event: _Optional[str] = ..., condition: _Optional[str] = ..., timeout_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, event: _Optional[str] = ..., condition: _Optional[str] = ..., timeout_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Step(_message.Message):
     __slots__ = ("id", "name", "kind", "state", "output", "error", "input", "attempts", "started_at", "ended_at", "wake_at", "wait", "child_run_id")
