@@ -202,3 +202,42 @@ async def kill(database: Database, incarnation: Incarnation, life: asyncio.Task[
             "where locktype = 'advisory' and (classid::bigint << 32 | objid::bigint) = $1",
             incarnation.owner.id,
         )
+
+
+@contextlib.asynccontextmanager
+async def slow_commits(database: Database, table: str) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """Transactions that insert into `table` stop in their COMMIT until this is left; the value waits for one to stop.
+
+    The way to an answer that is lost although the commit happens: cut the connection meanwhile.
+    """
+    await _blocking_trigger(database, table)
+    async with database.connection() as connection:
+        await connection.execute("select pg_advisory_lock($1)", _COMMIT_LOCK)
+
+        async def stopped() -> None:
+            async with asyncio.timeout(10):
+                while not await connection.fetchval(
+                    "select count(*) from pg_locks where locktype = 'advisory' and not granted"
+                ):
+                    await asyncio.sleep(0.005)
+
+        try:
+            yield stopped
+        finally:
+            await connection.execute("select pg_advisory_unlock($1)", _COMMIT_LOCK)
+            await connection.execute(f"drop trigger stop_at_commit on {table}")
+
+
+_COMMIT_LOCK = 424_242
+
+
+async def _blocking_trigger(database: Database, table: str) -> None:
+    async with database.connection() as connection:
+        await connection.execute(
+            f"""
+            create or replace function public.stop_at_commit() returns trigger language plpgsql as
+            $$ begin perform pg_advisory_xact_lock({_COMMIT_LOCK}); return null; end $$;
+            create constraint trigger stop_at_commit after insert on {table} deferrable initially deferred
+            for each row execute function public.stop_at_commit();
+            """
+        )
