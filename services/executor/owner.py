@@ -22,7 +22,7 @@ from services.core.store.queries import queries
 
 log = logging.getLogger(__name__)
 
-_UNLOCKED_S = 0.5  # without the lock only a beat younger than two seconds keeps others from burying this owner
+_UNLOCKED_S = 0.2  # without the lock only a beat younger than two seconds keeps others from burying this owner
 
 
 class OwnerLost(Exception):
@@ -40,6 +40,7 @@ class Owner:
         self._clock = clock
         self._connection: asyncpg.Connection | None = None
         self._has_lock = False
+        self._cut_off = asyncio.Event()
         self._confirmed = clock.monotonic()
         self._strangers: set[UUID] = set()
 
@@ -67,18 +68,31 @@ class Owner:
         answer was lost (rulings C4). `is_known` gives the runs in memory; a run is a stranger when two beats in a row
         do not know it.
         """
+        away = False
         while True:
-            await asyncio.sleep(self._settings.heartbeat_s if self._has_lock else _UNLOCKED_S)
+            await self._pause()
             try:
                 async with asyncio.timeout(max(0.0, self._settings.ttl_s - self._silence)):
                     alive = await self._beat(is_known)
+                away = False
             except (*PASSING, Unavailable) as error:
-                log.warning("heartbeat failed: %s", type(error).__name__)
+                if not away:  # once, not at every try
+                    log.warning("heartbeat failed: %s", type(error).__name__)
+                away = True
                 self._drop()
                 alive = self._silence < self._settings.ttl_s
             if not alive:
                 self._drop()
                 raise OwnerLost
+
+    async def _pause(self) -> None:
+        """Until the next beat, or until the session is cut off: without its lock a silent owner counts as dead."""
+        try:
+            async with asyncio.timeout(self._settings.heartbeat_s if self._has_lock else _UNLOCKED_S):
+                await self._cut_off.wait()
+        except TimeoutError:
+            return
+        self._cut_off.clear()
 
     async def _beat(self, is_known: Callable[[], Container[UUID]]) -> bool:
         """Whether this owner is alive to the others."""
@@ -115,12 +129,18 @@ class Owner:
         """
         if self._connection is None or self._connection.is_closed():
             self._connection, self._has_lock = await connect(self._dsn, "runr-executor-owner"), False
+            self._connection.add_termination_listener(self._terminated)
         if not self._has_lock:
             with translated():
                 self._has_lock = await self._connection.fetchval(queries("executor")["try_owner_lock"], self.id)
         return self._connection
 
+    def _terminated(self, connection: object) -> None:
+        if connection is self._connection:
+            self._has_lock = False
+            self._cut_off.set()
+
     def _drop(self) -> None:
-        connection, self._connection = self._connection, None
+        connection, self._connection, self._has_lock = self._connection, None, False
         if connection is not None:
             connection.terminate()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+
+import pytest
 
 from tests.support.orders import Orders
 from tests.support.stack import Servers, Stack
@@ -32,6 +35,26 @@ async def test_orders_resume_after_postgres_has_crashed(servers: Servers, stack:
     placing = asyncio.create_task(orders.place(over_s=2))
     await orders.begun(0.3)
     await servers.crash_postgres()
+    await placing
+    runs = await orders.completed()
+    await stack.ready()
+    assert not orders.repeated
+    assert all(run["attempts"] == [] for run in runs)
+
+
+@pytest.mark.parametrize("accident", ["sessions-cut", "backend-killed"])
+async def test_lost_sessions_cost_nobody_a_lease(stack: Stack, orders: Orders, accident: str) -> None:
+    """The server lives on and its sessions are gone: all of the stack's, or every one after a backend has died."""
+    placing = asyncio.create_task(orders.place(over_s=3))
+    for share in (0.2, 0.5, 0.8):
+        await orders.begun(share)
+        if accident == "sessions-cut":
+            await stack.value(
+                "select count(pg_terminate_backend(pid)) from pg_stat_activity"
+                " where datname = current_database() and pid <> pg_backend_pid()"
+            )
+        else:
+            os.kill(await stack.value("select pid from pg_stat_activity where application_name = $1", "runr-ingest"), 9)
     await placing
     runs = await orders.completed()
     await stack.ready()

@@ -126,6 +126,36 @@ async def test_an_owner_whose_session_is_gone_is_dead_after_two_seconds(rows: Li
     assert await rows.status(moved) is Status.QUEUED
 
 
+async def test_after_a_start_of_the_server_only_who_has_beaten_since_is_judged(
+    rows: LiveRows, recorder: Recorder, ends: Ends
+) -> None:
+    rescue = Rescue(rows.database, Hints(recorder), SystemClock(), TTL, ends, settle_s=3_600)
+    up_s = await rows.value("select extract(epoch from clock_timestamp() - pg_postmaster_start_time())::float8")
+    await asyncio.sleep(max(0.0, 3 - up_s))
+    waiting = await rows.owner(silent_ms=3_000_000)
+    gone = await rows.owner(silent_ms=2_500)
+    kept, moved = await rows.held(waiting), await rows.held(gone)
+    assert (await rescue.run_once())["buried"] == 1
+    assert await rows.status(kept) is Status.RUNNING
+    assert await rows.status(moved) is Status.QUEUED
+
+
+async def test_a_living_owner_whose_session_was_cut_off_is_not_buried(
+    rows: LiveRows, rescue: Rescue, postgres_url: str
+) -> None:
+    owner = await rows.owner(silent_ms=2_500)
+    run = await rows.held(owner)
+    judging = asyncio.create_task(rescue.run_once())
+
+    async def is_judged() -> bool:
+        return not await is_unlocked(rows, owner)
+
+    await until(is_judged)
+    await rows.value("select rt.beat_v1($1)", owner)
+    assert (await judging)["buried"] == 0
+    assert await rows.status(run) is Status.RUNNING
+
+
 async def test_a_slow_owner_with_a_living_session_is_not_buried_early(
     rows: LiveRows, rescue: Rescue, postgres_url: str
 ) -> None:

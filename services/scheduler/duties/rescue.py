@@ -2,13 +2,15 @@
 
 A silent owner is dead when its database session is gone, which shows in its advisory lock being free, or when it has
 been silent for the whole ttl. Silence says nothing while the database itself, or this scheduler, could not hear: after
-such a gap owners first get the time to beat again.
+such a gap owners first get the time to beat again. A free lock is looked at twice: a living owner whose session was cut
+off comes back at once, with a beat.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import asyncpg
 
@@ -26,6 +28,7 @@ BATCH = 500
 EARLY_MS = 2_000
 
 _DEAF_AFTER_S = 5.0
+_SECOND_LOOK_S = 0.5
 
 
 class Rescue(PeriodicDuty):
@@ -36,7 +39,7 @@ class Rescue(PeriodicDuty):
     """
 
     name = "rescue"
-    period_s = 1.0
+    period_s = 0.5
 
     def __init__(
         self,
@@ -90,22 +93,25 @@ class Rescue(PeriodicDuty):
             self._heard = now
             if now < self._settled:
                 return 0
-            buried = 0
-            for suspect in suspects:
-                buried += await self._judge(connection, suspect["id"], expired=suspect["expired"])
-            return buried
+            expired = {suspect["id"] for suspect in suspects if suspect["expired"]}
+            return await self._judge(connection, [suspect["id"] for suspect in suspects], expired)
 
-    async def _judge(self, connection: asyncpg.Connection, owner: int, *, expired: bool) -> bool:
-        """Bury one suspect if it is dead. The lock is held meanwhile, so the owner cannot come back in between."""
-        free = await connection.fetchval(queries("scheduler")["try_owner_lock"], owner)
+    async def _judge(self, connection: asyncpg.Connection, suspects: Sequence[int], expired: Collection[int]) -> int:
+        """Bury the dead among the suspects; each beat is read again by the statement that buries."""
+        free: list[int] = []
+        buried = 0
         try:
-            if not free and not expired:
-                return False
-            silent_ms = EARLY_MS if free else self._ttl_ms
-            dead = bool(await connection.fetchval(queries("scheduler")["bury"], owner, silent_ms))
-        finally:
+            for owner in suspects:
+                if await connection.fetchval(queries("scheduler")["try_owner_lock"], owner):
+                    free.append(owner)
             if free:
+                await asyncio.sleep(_SECOND_LOOK_S)
+            for owner in {*free, *expired}:
+                silent_ms = EARLY_MS if owner in free else self._ttl_ms
+                if await connection.fetchval(queries("scheduler")["bury"], owner, silent_ms):
+                    buried += 1
+                    log.warning("owner is dead", extra={"owner": owner, "session_gone": owner in free})
+        finally:
+            for owner in free:
                 await connection.execute(queries("scheduler")["drop_owner_lock"], owner)
-        if dead:
-            log.warning("owner is dead", extra={"owner": owner, "session_gone": free})
-        return dead
+        return buried

@@ -73,12 +73,16 @@ begin
 end $$;
 
 -- Owners to look at: silent past the ttl, or silent past a short while (then only a free advisory lock proves the death).
--- A server that has just started answers nobody: its silence says nothing about owners that had no chance to beat.
+-- A server that has just started (or lost all its sessions with a backend that crashed, when its checkpointer is new)
+-- answers nobody for a moment: until then only the silence of owners that have beaten since says something.
 create function rt.suspects_v1(p_ttl_ms bigint, p_early_ms bigint, p_settle_ms bigint)
 returns table (id bigint, expired bool) language sql stable as $$
     select o.id, o.beat_at < rt.now() - p_ttl_ms * interval '1 millisecond'
-    from rt.owner o where not o.dead and o.beat_at < rt.now() - p_early_ms * interval '1 millisecond'
-        and pg_postmaster_start_time() <= clock_timestamp() - p_settle_ms * interval '1 millisecond'
+    from rt.owner o, lateral (
+        select coalesce(max(a.backend_start), pg_postmaster_start_time()) as at
+        from pg_stat_activity a where a.backend_type = 'checkpointer') up
+    where not o.dead and o.beat_at < rt.now() - p_early_ms * interval '1 millisecond'
+        and (o.beat_at > up.at or up.at <= clock_timestamp() - p_settle_ms * interval '1 millisecond')
 $$;
 
 -- Declare an owner dead, again checking its beat: a process that came back first stays alive.
