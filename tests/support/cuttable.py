@@ -16,17 +16,19 @@ async def cuttable(url: str) -> AsyncIterator[tuple[str, Callable[[], None]]]:
     clients: list[asyncio.StreamWriter] = []
     servers: list[asyncio.StreamWriter] = []
 
-    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def pump(client: asyncio.StreamReader, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(65_536):
                 writer.write(data)
                 await writer.drain()
+            if reader is not client:
+                writer.close()  # what the server ends is over; what the client ends by being cut is not
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         up_reader, up_writer = await asyncio.open_connection(parts.hostname, parts.port)
         clients.append(writer)
         servers.append(up_writer)
-        pipes.update(asyncio.create_task(pump(*way)) for way in ((reader, up_writer), (up_reader, writer)))
+        pipes.update(asyncio.create_task(pump(reader, *way)) for way in ((reader, up_writer), (up_reader, writer)))
 
     def cut() -> None:
         for client in clients:

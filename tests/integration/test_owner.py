@@ -1,0 +1,255 @@
+"""The lease of a process: its heartbeat, its lock, and how it learns that it is dead."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Container
+from uuid import UUID
+
+import pytest
+
+from services.core.runtime.clock import SystemClock
+from services.core.runtime.settings import LeaseSettings
+from services.core.store.database import Database
+from services.core.store.queries import queries
+from services.executor.owner import Owner, OwnerLost
+from tests.support.cuttable import cuttable
+from tests.support.engine import database, make_owner, postgres_url
+from tests.support.live_rows import LiveRows, rows, until
+
+__all__ = ["database", "postgres_url", "rows"]
+
+QUICK = LeaseSettings(ttl_s=3.0, heartbeat_s=0.1)
+
+
+class HandClock:
+    """Stands still until a test turns it."""
+
+    def __init__(self) -> None:
+        self.seconds = 1_000.0
+
+    def unix_ms(self) -> int:
+        return int(self.seconds * 1_000)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+async def owner(database: Database) -> AsyncIterator[Owner]:
+    made = make_owner(database, lease=QUICK)
+    await made.register()
+    yield made
+    await made.leave()
+
+
+async def beating(rows: LiveRows, owner: Owner, known: Container[UUID] = frozenset()) -> asyncio.Task[None]:
+    """The owner beats; at least one beat has been made."""
+    before = await rows.value("select beat_at from rt.owner where id = $1", owner.id)
+    task = asyncio.create_task(owner.keep(lambda: known))
+
+    async def beat() -> bool:
+        return bool(await rows.value("select beat_at > $2 from rt.owner where id = $1", owner.id, before))
+
+    await until(beat)
+    return task
+
+
+async def stop(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait({task})
+
+
+async def has_lock(rows: LiveRows, owner: Owner) -> bool:
+    return bool(
+        await rows.value(
+            "select count(*) from pg_locks where locktype = 'advisory' and granted "
+            "and (classid::bigint << 32 | objid::bigint) = $1",
+            owner.id,
+        )
+    )
+
+
+SESSIONS = "pg_stat_activity where application_name = 'runr-executor-owner' and datname = current_database()"
+
+
+async def test_an_owner_is_a_row_and_a_lock_until_it_leaves(rows: LiveRows, database: Database) -> None:
+    owner = make_owner(database)
+    await owner.register()
+    assert await rows.value("select kind from rt.owner where id = $1 and not dead", owner.id) == "executor"
+    assert await has_lock(rows, owner)
+    assert owner.may_invoke
+    await owner.leave()
+    assert await rows.value("select count(*) from rt.owner where id = $1", owner.id) == 0
+
+    async def released() -> bool:
+        return not await has_lock(rows, owner)
+
+    await until(released)
+
+
+async def test_no_two_lives_have_one_id(database: Database) -> None:
+    assert len({make_owner(database).id for _ in range(100)}) == 100
+
+
+async def test_c18_an_owner_that_was_buried_learns_it_with_its_next_beat(rows: LiveRows, owner: Owner) -> None:
+    task = await beating(rows, owner)
+    await rows.rows("update rt.owner set dead = true where id = $1 returning id", owner.id)
+    async with asyncio.timeout(10):
+        with pytest.raises(OwnerLost):
+            await task
+
+
+async def test_c18_an_owner_whose_row_is_gone_learns_it_too(rows: LiveRows, owner: Owner) -> None:
+    task = await beating(rows, owner)
+    await rows.rows("delete from rt.owner where id = $1 returning id", owner.id)
+    async with asyncio.timeout(10):
+        with pytest.raises(OwnerLost):
+            await task
+
+
+async def test_a_broken_connection_is_made_again_with_its_lock(rows: LiveRows, owner: Owner) -> None:
+    task = await beating(rows, owner)
+    for _ in range(3):
+        await rows.rows(f"select pg_terminate_backend(pid) from {SESSIONS}")
+
+        async def locked() -> bool:
+            return await has_lock(rows, owner)
+
+        await until(locked)
+    await stop(task)
+    task = await beating(rows, owner)
+    await stop(task)
+    assert owner.may_invoke
+
+
+async def test_c20_an_owner_that_hears_nothing_fences_itself(database: Database, rows: LiveRows) -> None:
+    clock = HandClock()
+    owner = make_owner(database, lease=QUICK, clock=clock)
+    await owner.register()
+    clock.seconds += QUICK.ttl_s / 2 - 0.01
+    assert owner.may_invoke
+    clock.seconds += 0.01
+    assert not owner.may_invoke, "half the ttl in silence: no new invocation"
+    task = asyncio.create_task(owner.keep(frozenset))
+
+    async def again() -> bool:
+        return owner.may_invoke
+
+    await until(again)
+    clock.seconds += QUICK.ttl_s
+    async with asyncio.timeout(10):
+        with pytest.raises(OwnerLost):
+            await task
+    assert not owner.may_invoke
+
+
+async def test_c20_an_owner_that_is_cut_off_gives_up_within_its_ttl(database: Database, rows: LiveRows) -> None:
+    lease = LeaseSettings(ttl_s=1.5, heartbeat_s=0.1)
+    async with cuttable(database.dsn) as (dsn, _):
+        owner = Owner(dsn, node="test", settings=lease, clock=SystemClock())
+        await owner.register()
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(OwnerLost):
+        await owner.keep(frozenset)
+    assert asyncio.get_running_loop().time() - began < 5.0
+
+
+async def test_a_slow_server_costs_no_lock(rows: LiveRows, owner: Owner) -> None:
+    """A beat that takes longer than the time between beats is waited for: the connection holds the lock."""
+    task = await beating(rows, owner)
+    pid = await rows.value(f"select pid from {SESSIONS}")
+    async with rows.database.transaction() as connection:
+        await connection.execute("select from rt.owner where id = $1 for update", owner.id)
+        await asyncio.sleep(QUICK.heartbeat_s * 5)
+    await stop(await beating_on(rows, owner, task))
+    same = await rows.value("select count(*) from pg_stat_activity where pid = $1", pid)
+    assert same == 1
+
+
+async def beating_on(rows: LiveRows, owner: Owner, task: asyncio.Task[None]) -> asyncio.Task[None]:
+    before = await rows.value("select beat_at from rt.owner where id = $1", owner.id)
+
+    async def beat() -> bool:
+        return bool(await rows.value("select beat_at > $2 from rt.owner where id = $1", owner.id, before))
+
+    await until(beat)
+    return task
+
+
+async def test_a_lock_that_an_old_session_still_holds_does_not_stop_the_heartbeat(
+    rows: LiveRows, database: Database
+) -> None:
+    async with cuttable(database.dsn) as (dsn, cut):
+        owner = Owner(dsn, node="test", settings=QUICK, clock=SystemClock())
+        await owner.register()
+        task = await beating(rows, owner)
+        old = await rows.value(f"select pid from {SESSIONS}")
+        cut()  # the server does not notice: its session, and the lock, live on
+        task = await beating_on(rows, owner, task)
+        assert await rows.value("select count(*) from pg_stat_activity where pid = $1", old) == 1
+        assert owner.may_invoke
+        await rows.rows("select pg_terminate_backend($1)", old)
+
+        async def locked() -> bool:
+            return await has_lock(rows, owner)
+
+        await until(locked)
+        await stop(task)
+        await owner.leave()
+
+
+async def test_c4_a_claim_whose_answer_was_lost_is_given_back_without_an_attempt(rows: LiveRows, owner: Owner) -> None:
+    known, stranger = await rows.held(owner.id), await rows.held(owner.id)
+    task = await beating(rows, owner, {known})
+
+    async def given_back() -> bool:
+        live = await rows.live(stranger)
+        return live is not None and live["owner"] is None
+
+    await until(given_back)
+    live = await rows.live(stranger)
+    assert live is not None
+    assert (live["st"], live["epoch"], live["fn_att"]) == ("q", 2, 0)
+    mine = await rows.live(known)
+    assert mine is not None
+    assert mine["owner"] == owner.id
+    await stop(task)
+
+
+async def test_a_run_that_is_claimed_between_two_beats_is_no_stranger(rows: LiveRows, owner: Owner) -> None:
+    asked: list[int] = []
+    run = await rows.held(owner.id)
+    known: set[UUID] = set()
+
+    def is_known() -> Container[UUID]:
+        asked.append(1)
+        if len(asked) == 2:
+            known.add(run)  # it was being loaded at the first beat
+        return known
+
+    task = asyncio.create_task(owner.keep(is_known))
+
+    async def asked_often() -> bool:
+        return len(asked) >= 4
+
+    await until(asked_often)
+    await stop(task)
+    live = await rows.live(run)
+    assert live is not None
+    assert live["owner"] == owner.id
+
+
+async def test_o8_letting_go_moves_the_epoch_and_counts_nothing(rows: LiveRows, owner: Owner) -> None:
+    run = await rows.held(owner.id)
+    before = await rows.live(run)
+    assert before is not None
+    async with rows.database.connection() as connection:
+        assert len(await connection.fetch(queries("executor")["let_go"], owner.id, [run])) == 1
+        assert await connection.fetch(queries("executor")["let_go"], owner.id, [run]) == []
+    live = await rows.live(run)
+    assert live is not None
+    assert (live["st"], live["owner"], live["epoch"], live["rev"], live["fn_att"], live["att"]) == (
+        *("q", None, before["epoch"] + 1),
+        *(before["rev"], 0, 0),
+    )
