@@ -1,6 +1,8 @@
 -- What time does to runs: due timers, deadlines, dead owners, marks that nobody applied.
 
--- Fire what is due, oldest first. Deletes by id under the run's lock, so two schedulers at once are harmless.
+-- Fire what is due, oldest first. Deletes by id under the run's lock, so two schedulers at once are harmless. Not fired: a
+-- wait that still looks back, as its event may have come long ago (but that is not waited for without end); and waits of a run
+-- whose own time is over, which expire_v1 ends: its function does not get to see a timeout that was capped at the run's.
 -- Answers one row: how many waits went, whether due ones were left (the batch is full, or another transaction holds their
 -- runs), and the runs that got something, with their owner (null: nobody, ready to be claimed) and gate; of each its tenant
 -- and, with p_traced, what was resolved (see deliver_v1).
@@ -13,6 +15,7 @@ declare
     v_look constant int := p_limit + 100;
     v_each constant int := greatest(50, 2 * v_look / greatest(1, cardinality(p_parts)));
     v_now timestamptz := rt.now();   -- a variable: a volatile function in a condition keeps it from the index
+    v_patience timestamptz := v_now - interval '30 seconds';
 begin
     fired := 0; more := false; runs := '{}'; owners := '{}'; gates := '{}'; tenants := '{}'; resolved := '{}';
     -- A share of the batch from each partition, so that a mass of due timers is read by the batch and not as a whole for each
@@ -20,7 +23,8 @@ begin
     with o as materialized (
         select o.* from unnest(p_parts) p(n) cross join lateral (
             select w.id, w.due_at, row_number() over (order by w.due_at) as place
-            from rt.wait w where w.part = p.n and w.due_at <= v_now order by w.due_at limit v_each
+            from rt.wait w where w.part = p.n and w.due_at <= v_now and (not w.arming or w.due_at <= v_patience)
+            order by w.due_at limit v_each
         ) o
     )
     select (select array_agg(d.id) from (select o.id from o order by o.due_at limit v_look) d),
@@ -32,7 +36,7 @@ begin
                (case when w.kind = 'c' then 'f' else 'c' end) as status,
                case when w.kind = 'c' then '{"name":"InvokeTimeout","message":"the invoked workflow did not end within the timeout of the step"}' end as error
         from rt.wait w join rt.live r on r.id = w.run
-        where w.id = any (v_due) and r.id = any (array(select i.run from rt.wait i where i.id = any (v_due)))
+        where w.id = any (v_due) and r.id = any (array(select i.run from rt.wait i where i.id = any (v_due))) and r.deadline > v_now
         order by w.due_at limit p_limit for no key update of r skip locked
     ) l;
     if v_wait is not null then
