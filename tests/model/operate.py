@@ -1,0 +1,232 @@
+"""Does the operations of a plan to the engine, and keeps what it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+from uuid import UUID
+
+from services.core.domain.errors import Conflict, NotFound
+from services.core.engine.accept_plan import Incoming
+from services.core.engine.dedupe import Accepted
+from services.core.engine.replay_run import ReplayRequest
+from services.core.engine.start_run import Started, StartRequest
+from tests.model.ledger import Ledger, Sent
+from tests.model.machine import PROJECT, Machine
+from tests.model.plan import (
+    Bury,
+    Cancel,
+    Crash,
+    Cut,
+    Drain,
+    Emit,
+    LetGo,
+    Op,
+    Pass,
+    Replay,
+    Retry,
+    SetActive,
+    Settle,
+    Start,
+    Tick,
+)
+from tests.model.script import Await
+from tests.model.settle import let_pass, look_at_ends, settle
+
+
+_WHOSE = """
+select w.name, coalesce(r.event_data, e.data) as data
+from rt.runs r join rt.workflows w on w.id = r.wf left join rt.events e on e.id = r.event where r.id = $1
+"""
+
+
+class Operator:
+    """Carries out operations, several at once where it is told to."""
+
+    def __init__(self, machine: Machine, ledger: Ledger) -> None:
+        self._machine = machine
+        self._ledger = ledger
+        self._n = 0
+
+    async def carry_out(self, op: Op) -> None:
+        """Do it. Refusals that the model expects are no faults."""
+        match op:
+            case Start():
+                await self._start(op)
+            case Emit():
+                await self._emit(op)
+            case Cancel():
+                await self._cancel(op)
+            case Retry():
+                await self._retry(op)
+            case Replay():
+                await self._replay(op)
+            case SetActive():
+                await self._set_active(op)
+            case Pass(ms=ms):
+                await let_pass(self._machine, ms)
+            case Tick(schedulers=count):
+                await asyncio.gather(*(each.tick() for each in self._machine.schedulers[:count]))
+            case LetGo(share=share):
+                self._machine.functions.let_go(share)
+            case Settle():
+                await settle(self._machine)
+            case Crash() | Bury() | Drain() | Cut():
+                await self._harm(op)
+        await self.raise_the_dead()
+
+    async def raise_the_dead(self) -> None:
+        """Executors that have reached the point where they die are killed, and started again."""
+        for executor in self._machine.executors:
+            if executor.is_dying:
+                await executor.kill()
+                await executor.start()
+
+    async def _start(self, op: Start) -> None:
+        request = StartRequest(
+            tenant=self._machine.tenants[op.tenant],
+            project=PROJECT,
+            workflow=op.workflow,
+            data=json.dumps(self._data(op.k, op.x)),
+            idempotency_key=op.key,
+            delay_ms=op.delay_ms,
+        )
+        starts = (self._machine.ingest.starter.start(request) for _ in range(op.copies))
+        answers = await asyncio.gather(*starts, return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, Conflict) and (op.tenant, op.workflow) in self._ledger.paused:
+                continue
+            if not isinstance(answer, Started):
+                self._ledger.faults.append(f"{op} was answered {answer!r}")
+                continue
+            self._ledger.know(answer.run)
+            self._ledger.new[answer.run] += answer.is_new
+            if op.delay_ms and answer.is_new:
+                self._ledger.delays[answer.run] = op.delay_ms
+            if op.key is not None:
+                self._ledger.keyed.setdefault((op.tenant, op.workflow, op.key), set()).add(answer.run)
+
+    def _data(self, k: int, x: int) -> dict[str, Any]:
+        self._n += 1
+        return {"k": k, "x": x, "n": self._n}
+
+    async def _emit(self, op: Emit) -> None:
+        tenant = self._machine.tenants[op.tenant]
+        datas = [self._data(k, x) for _, k, x, _ in op.events]
+        events = [
+            Incoming(name=name, data=json.dumps(data), event_id=event_id)
+            for (name, _, _, event_id), data in zip(op.events, datas, strict=True)
+        ]
+        open_before = await self._open_waits(op.tenant)
+        accepting = (self._machine.ingest.acceptor.accept(tenant, events) for _ in range(op.copies))
+        answers = await asyncio.gather(*accepting, return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                self._ledger.faults.append(f"{op} was answered {answer!r}")
+                continue
+            for (name, _, _, event_id), data, accepted in zip(op.events, datas, answer, strict=True):
+                self._ledger.sent.append(Sent(op.tenant, name, data, event_id, accepted))
+                for run in accepted.runs:
+                    self._ledger.know(run)
+                if not accepted.duplicate:
+                    await self._resumed(op.tenant, name, data, accepted, open_before)
+
+    async def _open_waits(self, tenant: int) -> list[tuple[UUID, UUID, str]]:
+        query = "select id, run, sid from rt.wait where tenant = $1 and kind = 'e' and due_at > rt.now()"
+        async with self._machine.database.connection() as connection:
+            rows = await connection.fetch(query, self._machine.tenants[tenant])
+        return [(row["id"], row["run"], row["sid"]) for row in rows]
+
+    async def _resumed(
+        self, tenant: int, name: str, data: dict[str, Any], accepted: Accepted, before: list[tuple[UUID, UUID, str]]
+    ) -> None:
+        """No wait that was open before the event was sent, and that it matches, may be open after it was accepted."""
+        still = {id for id, _, _ in await self._open_waits(tenant)}
+        for id, run, sid in before:
+            if id not in still:
+                continue
+            async with self._machine.database.connection() as connection:
+                row = await connection.fetchrow(_WHOSE, run)
+            step = self._machine.workflow(row["name"]).step(sid)
+            if isinstance(step, Await) and step.event == name and step.takes(data, json.loads(row["data"])):
+                self._ledger.faults.append(f"event {accepted.id} did not resume wait {id} ({sid}) of run {run}")
+
+    async def _cancel(self, op: Cancel) -> None:
+        run = self._ledger.pick(op.which)
+        if run is None:
+            return
+        try:
+            await self._machine.ingest.canceller.cancel(await self._tenant_of(run), run, keep_children=op.keep)
+        except Conflict:
+            return
+        self._ledger.cancelled.add(run)
+
+    async def _retry(self, op: Retry) -> None:
+        run = self._ledger.pick(op.which)
+        if run is None:
+            return
+        await look_at_ends(self._machine, self._ledger)
+        self._ledger.retries[run] += 1
+        self._machine.functions.witness.forget_failures(run)
+        try:
+            await self._machine.ingest.retrier.retry(await self._tenant_of(run), run)
+        except Conflict:
+            return
+        self._ledger.retried[run] += 1
+        self._ledger.ends.pop(run, None)
+
+    async def _replay(self, op: Replay) -> None:
+        run = self._ledger.pick(op.which)
+        if run is None:
+            return
+        step = None
+        async with self._machine.database.connection() as connection:
+            query = "select sid from rt.steps where run = $1 and status in ('c', 'f') order by seq"
+            rows = await connection.fetch(query, run)
+        if op.step is not None and rows:
+            step = rows[int(op.step * len(rows))]["sid"]
+        request = ReplayRequest(tenant=await self._tenant_of(run), run=run, from_step=step)
+        try:
+            replay = await self._machine.ingest.replayer.replay(request)
+        except Conflict:
+            return
+        self._ledger.know(replay)
+        self._ledger.replays[replay] = (run, step)
+
+    async def _tenant_of(self, run: UUID) -> int:
+        async with self._machine.database.connection() as connection:
+            tenant = await connection.fetchval("select tenant from rt.runs where id = $1", run)
+        if tenant is None:
+            raise NotFound(f"the acknowledged run {run} is lost")
+        return int(tenant)
+
+    async def _set_active(self, op: SetActive) -> None:
+        place = (op.tenant, op.workflow)
+        tenant = self._machine.tenants[op.tenant]
+        await self._machine.ingest.declarer.set_active(tenant, PROJECT, op.workflow, op.active)
+        self._ledger.touched.add(op.workflow)
+        if op.active:
+            self._ledger.paused.discard(place)
+        else:
+            self._ledger.paused.add(place)
+
+    async def _harm(self, op: Crash | Bury | Drain | Cut) -> None:
+        executors = self._machine.executors
+        match op:
+            case Crash(executor=number, point=None):
+                await executors[number].kill()
+                await executors[number].start()
+            case Crash(executor=number, point=str(point), after=after):
+                executors[number].arm(point, after)
+            case Bury(executor=number):
+                async with self._machine.database.connection() as connection:
+                    await connection.execute("update rt.owner set dead = true where id = $1", executors[number].owner)
+            case Drain(executor=number):
+                self._ledger.interrupted.update(executors[number].held)
+                await executors[number].drain()
+                await executors[number].start()
+            case Cut(executor=None):
+                await self._machine.cut_ingest()
+            case Cut(executor=int(number)):
+                await executors[number].cut()

@@ -1,0 +1,125 @@
+"""Waits until the engine rests, and drives an episode to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from services.core.domain.errors import Unavailable
+from tests.model.draw import CLOCKWORK
+from tests.model.ledger import Ledger
+from tests.model.machine import PROJECT, Machine
+
+_GUARD_S = 20.0
+_LOOK_S = 0.01
+_MOST_ROUNDS = 400
+_MOST_IDLE_ROUNDS = 5
+_PATIENCE_MS = 5_000
+_LEAST_STEP_MS = 2_100  # over what the sweeps leave to others: marks a second, silent owners two
+
+_BUSY = """
+select count(*) filter (where st in ('q', 'r')) as busy, count(*) as active from rt.live
+"""
+_STATE = """
+select count(*), (select count(*) from rt.mark), sum(rev), sum(epoch), count(*) filter (where st = 'b') from rt.live
+"""
+_NEXT = "select ceil(extract(epoch from min(due_at) - rt.now()) * 1000) from rt.wait"
+
+
+async def settle(machine: Machine) -> None:
+    """Wait until no run can go on by itself: all rest, or are in a slow body, or wait for a scheduler."""
+    guard = time.monotonic() + 1.0
+    while time.monotonic() < guard:
+        async with machine.database.connection() as connection:
+            row = await connection.fetchrow(_BUSY)
+        if row["busy"] <= machine.functions.waiting or any(executor.is_dying for executor in machine.executors):
+            return
+        await asyncio.sleep(_LOOK_S)
+
+
+async def drive_to_the_end(machine: Machine, ledger: Ledger) -> None:
+    """Let everything come to its end: nothing is held up any more, schedulers work, and time passes."""
+    machine.wire.fair()
+    machine.functions.open = True
+    machine.functions.let_go()
+    for executor in machine.executors:
+        executor.disarm()
+        if executor.is_dying:
+            await executor.kill()
+            await executor.start()
+    for tenant in machine.tenants:
+        for workflow in machine.plan.workflows:
+            await machine.ingest.declarer.set_active(tenant, PROJECT, workflow.name, workflow.name != CLOCKWORK)
+    guard = time.monotonic() + _GUARD_S
+    idle, before = 0, None
+    for _ in range(_MOST_ROUNDS):
+        await tick_all(machine)
+        await _until_idle(machine, guard)
+        await look_at_ends(machine, ledger)
+        async with machine.database.connection() as connection:
+            state = tuple(await connection.fetchrow(_STATE))
+            next_ms = await connection.fetchval(_NEXT)
+        if state[0] == state[1] == 0:
+            return
+        idle = idle + 1 if next_ms is None and state == before else 0
+        before = state
+        if idle > _MOST_IDLE_ROUNDS or time.monotonic() > guard:
+            break
+        await let_pass(machine, max(_LEAST_STEP_MS, int(next_ms or 0) + 1))
+    await _stuck(machine, ledger)
+
+
+async def let_pass(machine: Machine, ms: int) -> None:
+    """Time passes; not more than some seconds of it while a wait looks back and schedulers do nothing about it."""
+    while ms > _PATIENCE_MS:
+        async with machine.database.connection() as connection:
+            if await connection.fetchval("select count(*) from rt.wait where arming") == 0:
+                break
+        await machine.time.move(_LEAST_STEP_MS, machine.living)
+        ms -= _LEAST_STEP_MS
+        await tick_all(machine)
+    await machine.time.move(ms, machine.living)
+
+
+async def tick_all(machine: Machine) -> None:
+    """All schedulers at once."""
+    await asyncio.gather(*(scheduler.tick() for scheduler in machine.schedulers))
+
+
+async def look_at_ends(machine: Machine, ledger: Ledger) -> None:
+    """An end once seen stays as it is; a retry takes it out of the ledger first."""
+    query = "select run, status, output, error, ended, epoch, rev from rt.ends"
+    try:
+        async with machine.database.connection() as connection:
+            rows = await connection.fetch(query)
+    except Unavailable:
+        return
+    for row in rows:
+        end = tuple(row)[1:]
+        before = ledger.ends.setdefault(row["run"], end)
+        if before != end and ledger.retries[row["run"]] == 0:
+            ledger.faults.append(f"the end of run {row['run']} was {before} and is now {end}")
+        ledger.ends[row["run"]] = end
+    found = {row["run"] for row in rows}
+    gone = [run for run in ledger.ends if run not in found and ledger.retries[run] == 0]
+    ledger.faults += [f"the end of run {run} is gone" for run in gone]
+
+
+async def _until_idle(machine: Machine, guard: float) -> None:
+    """Until no run is queued or leased; leases of the dead are the scheduler's matter, after some time."""
+    begun = time.monotonic()
+    while time.monotonic() < min(guard, begun + 2.0):
+        async with machine.database.connection() as connection:
+            query = "select count(*) from rt.live where st = 'q' or owner = any ($1)"
+            if await connection.fetchval(query, machine.living) == 0:
+                return
+        await asyncio.sleep(_LOOK_S)
+
+
+async def _stuck(machine: Machine, ledger: Ledger) -> None:
+    async with machine.database.connection() as connection:
+        rows = await connection.fetch("select * from rt.live limit 5")
+        waits = await connection.fetch("select * from rt.wait limit 10")
+        marks = await connection.fetch("select * from rt.mark limit 5")
+    left = [*map(dict, rows), *map(dict, waits), *map(dict, marks)]
+    ledger.faults.append(f"the engine does not come to an end: {left}")
