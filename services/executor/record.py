@@ -40,7 +40,7 @@ def commit_item(lease: Lease, decision: Decision, ids: UlidFactory, now_ms: int)
         fn_att=decision.function_failures,
         nd=decision.repeats,
         uses=_uses(decision),
-        gate=lease.gates[0] if lease.gates else None,
+        gates=lease.gates,
         step_rows=tuple(rows.steps),
         attempt_rows=tuple(rows.attempts),
         wait_rows=tuple(rows.waits),

@@ -323,7 +323,7 @@ async def test_answered_by_a_run_whose_slot_another_waits_for(rows: LiveRows) ->
     decision = decide(
         RunView(status=Status.RUNNING, max_attempts=4, gated=True), causes.Answered((RESULT,), wanted=True), 0
     )
-    answer = await rows.commit(owner, run, keep=True, st="r", gate=GATE)
+    answer = await rows.commit(owner, run, keep=True, st="r", gates=(GATE,))
     assert answer["result"] == "d"
     assert await rows.status(run) is decision.status is Status.BLOCKED
     assert await rows.status(other) is Status.BLOCKED
@@ -339,3 +339,12 @@ async def test_a_delivery_the_holder_has_not_seen_turns_letting_go_into_the_queu
         await rows.value("update rt.live set mail = mail + 1 where id = $1", run)
         assert (await rows.commit(owner, run, mail=0, st=letter))["st"] == "q"
         assert await rows.status(run) is Status.QUEUED
+
+
+async def test_a_slot_is_handed_on_at_the_second_gate_too(rows: LiveRows) -> None:
+    owner = secrets.randbits(63)
+    (run,) = await rows.start(1, ga=GATE, gb=GATE + 1)
+    await rows.start(1, ga=GATE + 2, gb=GATE + 1)
+    await rows.value("update rt.live set st = 'q', slot = true where id = $1", run)
+    await rows.claim(owner, [run])
+    assert (await rows.commit(owner, run, keep=True, st="r", gates=(GATE, GATE + 1)))["st"] == "b"

@@ -79,7 +79,7 @@ def test_a_resting_run_is_let_go_in_the_status_it_rests_in(op: Op, st: str) -> N
 
 def test_a_run_that_yields_its_slot_goes_back_into_the_line() -> None:
     _, made = decided(lease(gates=(9,)), Answered((done("a"),), wanted=True))
-    assert (made.keep, made.st, made.gate) == (False, "q", 9)
+    assert (made.keep, made.st, made.gates) == (False, "q", (9,))
 
 
 def test_steps_and_size_are_what_this_commit_adds() -> None:

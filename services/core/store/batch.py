@@ -40,7 +40,7 @@ def arguments(owner: int, items: Sequence[CommitItem]) -> list[Any]:
             item.nd,
             len(item.attempt_rows),
             item.uses,
-            None if item.end_row is not None else item.gate,
+            *((None, None) if item.end_row is not None else (*item.gates, None, None)[:2]),
         )
         for item in items
     ]
@@ -63,7 +63,7 @@ def _flat(groups: Iterable[Sequence[Any]]) -> list[Any]:
     return [row for group in groups for row in group]
 
 
-_HEAD = 13
+_HEAD = 14
 _PLAIN = _HEAD + len(StepRow._fields) + len(AttemptRow._fields) + len(EndRow._fields) + len(MarkRow._fields)
 _WAITS = len(WaitRow._fields)
 _STARTS = len(StartRow._fields)

@@ -111,7 +111,7 @@ class StartRow(NamedTuple):
 class CommitItem:
     """All that one commit changes of one run. `epoch` and `rev` are the fence, `mail` what the holder has seen.
 
-    `gate`: the concurrency gate the run is in, None where it is not limited.
+    `gates`: the concurrency gates the run is in, in the order of the definition.
 
     `keep`: the lease goes on. Otherwise `st` is the letter of the status the run rests in. `steps`, `size` and `uses`
     are deltas.
@@ -129,7 +129,7 @@ class CommitItem:
     fn_att: int = 0
     nd: int = 0
     uses: int = 0
-    gate: int | None = None
+    gates: tuple[int, ...] = ()
     step_rows: tuple[StepRow, ...] = ()
     attempt_rows: tuple[AttemptRow, ...] = ()
     wait_rows: tuple[WaitRow, ...] = ()

@@ -38,7 +38,7 @@ $$;
 create function rt.commit_v1(
     p_owner bigint,
     h_run uuid[], h_epoch bigint[], h_rev bigint[], h_mail int[], h_keep bool[], h_st text[],
-    h_steps int[], h_bytes int[], h_fn_att smallint[], h_nd smallint[], h_att int[], h_uses int[], h_ga bigint[],
+    h_steps int[], h_bytes int[], h_fn_att smallint[], h_nd smallint[], h_att int[], h_uses int[], h_ga bigint[], h_gb bigint[],
     s_run uuid[], s_tenant int[], s_sid text[], s_seq int[], s_name text[], s_kind text[], s_status text[],
     s_output text[], s_error text[], s_input text[], s_att int[], s_ms int[],
     a_run uuid[], a_tenant int[], a_n int[], a_sid text[], a_k int[], a_error text[], a_note text[], a_ms int[],
@@ -73,10 +73,11 @@ begin
                 qk     = case when not b.keep and (b.st in ('q', 'r') or r.mail <> b.mail) then rt.queue_key(r.prio) end,
                 slot   = b.keep and r.slot
             from (select u.run, u.mail, u.st, u.steps, u.bytes, u.fn_att, u.nd, u.att,
-                         -- A run whose gate others wait at hands its slot on after each step (rulings 3.5).
-                         u.keep and (u.ga is null or not exists (select from rt.live o where o.ga = u.ga and o.st = 'b' offset 0)) as keep
-                  from unnest(h_run, h_mail, h_keep, h_st, h_steps, h_bytes, h_fn_att, h_nd, h_att, h_ga)
-                       u(run, mail, keep, st, steps, bytes, fn_att, nd, att, ga)
+                         -- A run at one of whose gates others wait hands its slot on after each step (rulings 3.5).
+                         u.keep and (u.ga is null or not exists (select from rt.live o where o.ga = u.ga and o.st = 'b' offset 0))
+                                and (u.gb is null or not exists (select from rt.live o where o.gb = u.gb and o.st = 'b' offset 0)) as keep
+                  from unnest(h_run, h_mail, h_keep, h_st, h_steps, h_bytes, h_fn_att, h_nd, h_att, h_ga, h_gb)
+                       u(run, mail, keep, st, steps, bytes, fn_att, nd, att, ga, gb)
                   where u.run = any (v_ok)) b
             where r.id = b.run and r.id = any (v_ok)
             returning r.id, 'd'::text, r.mail, r.st::text, r.ga;
@@ -131,7 +132,7 @@ end $$;
 create function rt.commit_full_v1(
     p_owner bigint,
     h_run uuid[], h_epoch bigint[], h_rev bigint[], h_mail int[], h_keep bool[], h_st text[],
-    h_steps int[], h_bytes int[], h_fn_att smallint[], h_nd smallint[], h_att int[], h_uses int[], h_ga bigint[],
+    h_steps int[], h_bytes int[], h_fn_att smallint[], h_nd smallint[], h_att int[], h_uses int[], h_ga bigint[], h_gb bigint[],
     s_run uuid[], s_tenant int[], s_sid text[], s_seq int[], s_name text[], s_kind text[], s_status text[],
     s_output text[], s_error text[], s_input text[], s_att int[], s_ms int[],
     a_run uuid[], a_tenant int[], a_n int[], a_sid text[], a_k int[], a_error text[], a_note text[], a_ms int[],
@@ -154,7 +155,7 @@ declare
 begin
     for v_row in select * from rt.commit_v1(
         p_owner, h_run, h_epoch, h_rev, h_mail, h_keep, h_st, h_steps, h_bytes, h_fn_att, h_nd, h_att,
-        h_uses, h_ga, s_run, s_tenant, s_sid, s_seq, s_name, s_kind, s_status, s_output, s_error, s_input, s_att,
+        h_uses, h_ga, h_gb, s_run, s_tenant, s_sid, s_seq, s_name, s_kind, s_status, s_output, s_error, s_input, s_att,
         s_ms, a_run, a_tenant, a_n, a_sid, a_k, a_error, a_note, a_ms, e_run, e_status, e_output, e_error,
         m_run, m_tenant, m_kind, m_body) loop
         run := v_row.run; result := v_row.result; mail := v_row.mail; st := v_row.st; ga := v_row.ga;
