@@ -7,7 +7,7 @@ import contextlib
 import json
 import random
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -67,7 +67,11 @@ class Hand:
 
     async def send(self, name: str, data: str = "{}", **options: Any) -> Accepted:
         """Accept one event."""
-        return (await self._acceptor.accept(self.tenant, [Incoming(name=name, data=data, **options)]))[0]
+        return (await self.send_all([Incoming(name=name, data=data, **options)]))[0]
+
+    async def send_all(self, events: Sequence[Incoming]) -> list[Accepted]:
+        """Accept events of one request."""
+        return await self._acceptor.accept(self.tenant, events)
 
     async def cancel(self, run: UUID) -> None:
         """Cancel a run."""
