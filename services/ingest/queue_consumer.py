@@ -45,7 +45,6 @@ Probe = Callable[[str], Awaitable[None]]
 TENANTS = "runr.tenants"
 """The entry of a stream's metadata that names, with commas, the tenants that may consume it; `*` is all."""
 
-_LOOK_AGAIN_S = 5.0
 _DATABASE_PAUSE_S = 1.0
 _NO_SPIN_S = 0.2
 
@@ -66,6 +65,7 @@ class ConsumerParts:
     max_deliver: int
     probe: Probe = no_probe
     backoff_ms: Callable[[int, float], int] = backoff_ms
+    look_again_s: float = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class QueueConsumer:
                 await self.stream.ensure(session, self._may_consume)
             except StreamAway as error:
                 self._tell(str(error))
-                await asyncio.sleep(_LOOK_AGAIN_S)
+                await asyncio.sleep(self._parts.look_again_s)
                 continue
             except FAULTS as error:
                 self._tell(f"NATS: {type(error).__name__}")

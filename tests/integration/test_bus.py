@@ -11,9 +11,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
+from nats.aio.msg import Msg
 
 from services.core.bus.jetstream import Bus
 from services.core.bus.payload import BadPayload, ReadyHint, decode_ready, encode_ready
+from services.core.bus.pull import Pull
 from services.core.bus.ready_consumer import consume_ready
 from services.core.bus.session import Session
 from services.core.bus.subjects import CONSUMER, partition_of
@@ -311,6 +313,26 @@ async def test_a_consumer_that_stops_ends_at_once_and_its_share_goes_to_others(
             run = uuid.uuid4()
             Hints(bus).ready([run])
             await until(lambda: stayer.runs == [run])
+
+
+async def test_a_pull_ends_when_it_is_served(bus: Bus) -> None:
+    """The server says nothing then: whoever waited for it would lose the time that the request was open."""
+
+    async def receive(message: Msg) -> bytes:
+        await session.client.publish(message.reply, b"+ACK")
+        return message.data
+
+    async def take(messages: list[bytes]) -> None:
+        taken.extend(messages)
+
+    taken: list[bytes] = []
+    session = await bus.session()
+    for number in range(3):
+        await session.client.jetstream().publish(bus.subjects.ready(number), b"hint")
+    pull = Pull(session, batch=3, max_bytes=10_000, expires_s=60.0, receive=receive)
+    async with asyncio.timeout(GUARD_S):
+        await pull.run(bus.subjects.pull, take)
+    assert taken == [b"hint"] * 3
 
 
 async def test_drain_sends_what_was_queued(bus: Bus, nats_url: str, nats_prefix: str) -> None:

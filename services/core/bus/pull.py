@@ -92,7 +92,7 @@ class Pull(Generic[T]):
 
     async def _collect(self, deliver: Callable[[list[T]], Awaitable[None]]) -> None:
         until = time.monotonic() + self._expires_s + _GUARD_S
-        while True:
+        while self._taken or not (self._ended or self._session.closed.is_set()):
             try:
                 async with asyncio.timeout(max(0.0, until - time.monotonic())):
                     await self._wake.wait()
@@ -102,5 +102,3 @@ class Pull(Generic[T]):
             taken, self._taken = self._taken, []
             if taken:
                 await deliver(taken)
-            elif self._ended or self._session.closed.is_set():
-                return
