@@ -99,7 +99,7 @@ async def test_every_fault_is_listed_and_nothing_is_stored(
         {"name": "ok"},
         {"name": "app", "retries": 21, "retires": 3},
         {"name": "x", "priority": 1, "checkpoint": {"max_steps": 5}, "concurrency": 2},
-        {"name": "x", "triggers": [{"cron": "0 0 9 * * *"}, {"queue": "in"}, {"event": "runr/nope"}]},
+        {"name": "x", "triggers": [{"cron": "0 0 9 * * *"}, {"queue": "in"}, {"event": "runr/nope"}, {"queue": ""}]},
     )
     with pytest.raises(InvalidInput) as refused:
         await declarer.declare(tenant, "default", faulty)
@@ -111,8 +111,8 @@ async def test_every_fault_is_listed_and_nothing_is_stored(
         "workflows[2].priority",
         "workflows[3].name",
         "workflows[3].triggers[0].cron",
-        "workflows[3].triggers[1].queue",
         "workflows[3].triggers[2].event",
+        "workflows[3].triggers[3].queue",
     ]
     messages = " ".join(error.message for error in refused.value.errors)
     assert "not supported yet" in messages

@@ -28,7 +28,7 @@ from services.core.store.workflows import (
     workflows_of,
 )
 
-NOT_YET = frozenset(("triggers.queue", "checkpoint"))
+NOT_YET = frozenset(("checkpoint",))
 """Fields that are valid and that this version does not carry out: refused by name, never accepted and ignored."""
 
 Source = Literal["api", "sync", "file", "worker"]
