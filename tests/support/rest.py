@@ -6,9 +6,9 @@ import asyncio
 import io
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import aiohttp
 
@@ -21,6 +21,7 @@ _WAIT_S = 20
 _POLL_S = 0.03
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 
 class Rest:
@@ -104,13 +105,19 @@ class Rest:
 
     async def becomes(self, run: str, holds: Callable[[Json], Any] | str, *, timeout_s: float = END_S) -> Json:
         """The run once it has a status, or something holds of it."""
-        wanted = (lambda found: found["status"] == holds) if isinstance(holds, str) else holds
+        wanted = (lambda found: bool(found["status"] == holds)) if isinstance(holds, str) else holds
+        return await self.until(lambda: self.run(run), lambda found: bool(wanted(found)), timeout_s=timeout_s)
+
+    async def until(
+        self, look: Callable[[], Awaitable[T]], holds: Callable[[T], bool], *, timeout_s: float = END_S
+    ) -> T:
+        """What `look` finds, once it is as the test wants it."""
         deadline = time.monotonic() + timeout_s
         while True:
-            found = await self.run(run)
-            if wanted(found):
+            found = await look()
+            if holds(found):
                 return found
-            assert time.monotonic() < deadline, f"not so within {timeout_s:g} s: {json.dumps(found)}"
+            assert time.monotonic() < deadline, f"not so within {timeout_s:g} s: {found}"
             await asyncio.sleep(_POLL_S)
 
     async def runs(self, query: str = "") -> list[Json]:
