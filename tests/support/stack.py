@@ -43,6 +43,7 @@ _SETTINGS = {
     "RUNR_LOG_LEVEL": "warning",
     "RUNR_LOG_FORMAT": "json",
     "WORKFLOWS_ALLOW_PRIVATE_ENDPOINTS": "true",
+    "WORKFLOWS_QUEUE_ACK_WAIT": "2s",
     "WORKFLOWS_LEASE_TTL": f"{LEASE_TTL_S:g}s",
     "WORKFLOWS_HEARTBEAT": "500ms",
 }
@@ -164,6 +165,7 @@ class Stack:
             "RUNR_ENCRYPTION_KEY": base64.b64encode(ENCRYPTION_KEY).decode(),
             "RUNR_BOOTSTRAP_TOKEN": BOOTSTRAP_TOKEN,
             "RUNR_HTTP_ADDR": self._address("gateway"),
+            "WORKFLOWS_PUBLIC_API_URL": self.api_url,
             **{f"RUNR_{name.upper()}_ADDR": self._address(name) for name in SERVICES if name != "gateway"},
             **self.settings,
         }
