@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
-import pytest
 from runr_workflows import Context, Step, Workflows
 
 from tests.support import invariants
 from tests.support.rest import step_of
 from tests.support.stack import Servers, Stack
-from tests.support.workflow_app import Bodies, serving
+from tests.support.workflow_app import Bodies, serving, sync
 
 RUNS = 12
+SHORT = {"WORKFLOWS_LEASE_TTL": "4s", "WORKFLOWS_HEARTBEAT": "300ms"}
+# It does not find out by itself that its lease is over.
+UNAWARE = {"WORKFLOWS_LEASE_TTL": "60s", "WORKFLOWS_HEARTBEAT": "15s"}
 
 
-@pytest.fixture
-async def pair(servers: Servers) -> AsyncIterator[Stack]:
-    """Two executors with short leases."""
-    leases = {"WORKFLOWS_LEASE_TTL": "4s", "WORKFLOWS_HEARTBEAT": "300ms"}
-    async with Stack(servers, settings=leases, replicas={"executor": 2}) as stack:
+@asynccontextmanager
+async def pair(servers: Servers, own: dict[str, str]) -> AsyncIterator[Stack]:
+    """Two executors with short leases, the first with settings of its own."""
+    async with Stack(servers, settings=SHORT, replicas={"executor": 2}, own={"executor": own}) as stack:
         yield stack
         await invariants.check(stack.database_url)
 
@@ -39,35 +41,53 @@ def holding(wf: Workflows, bodies: Bodies) -> None:
         return nth
 
 
-async def test_what_it_says_late_is_fenced(pair: Stack) -> None:
-    frozen, other = pair.children["executor"], pair.children["executor-2"]
-    async with pair.tenant() as rest, serving(rest, holding) as bodies:
+async def reached(bodies: Bodies, runs: list[str], step: str, times: int = 1) -> None:
+    for run in runs:
+        await bodies.reached(run, step, times)
+
+
+async def test_what_it_says_late_is_fenced(servers: Servers) -> None:
+    async with pair(servers, UNAWARE) as stack, stack.tenant() as rest, serving(rest, holding) as bodies:
+        frozen, other = stack.children["executor"], stack.children["executor-2"]
         # The first takes all runs while the second is frozen, then they change roles.
         other.freeze()
         bodies.hold("work")
+        bodies.hold("after")
         runs = [await rest.start("held") for _ in range(RUNS)]
-        for run in runs:
-            await bodies.reached(run, "work")
+        await reached(bodies, runs, "work")
         other.thaw()
         frozen.freeze()
-        for run in runs:
-            await bodies.reached(run, "work", times=2)
-        # Both bodies of each run answer now: the second to the living holder, the first to the frozen one.
-        bodies.let_go()
-        outputs = await asyncio.gather(*(rest.completed(run) for run in runs))
-        before = [await rest.run(run) for run in runs]
+        await reached(bodies, runs, "work", times=2)
+        # Both bodies of each run answer: the second to the living holder, the first to the frozen one.
+        bodies.let_go("work")
+        await reached(bodies, runs, "after")
         frozen.thaw()
-        # It finds out, takes a new name, and is of use again: now it is alone.
-        await pair.kill("executor-2")
+        # By the time it has answered this, it has tried to commit what it heard.
+        await sync(rest)
+        bodies.let_go("after")
+        assert await asyncio.gather(*(rest.completed(run) for run in runs)) == [2] * RUNS
+        for run in runs:
+            found = await rest.run(run)
+            assert bodies.of(run) == {"before": 1, "work": 2, "after": 1}
+            assert len(step_of(found, "work")["attempts"]) == 1
+            assert [each["error"]["name"] for each in found["attempts"]] == ["WorkerLost"]
+
+
+async def test_it_finds_out_and_begins_a_new_life(servers: Servers) -> None:
+    async with pair(servers, SHORT) as stack, stack.tenant() as rest, serving(rest, holding) as bodies:
+        frozen, other = stack.children["executor"], stack.children["executor-2"]
+        other.freeze()
+        bodies.hold("work")
+        run = await rest.start("held")
+        await bodies.reached(run, "work")
+        other.thaw()
+        frozen.freeze()
+        await bodies.reached(run, "work", times=2)
+        bodies.let_go("work")
+        assert await rest.completed(run) == 2
+        frozen.thaw()
+        # Now it is alone, and of use again under a new name.
+        await stack.kill("executor-2")
         await frozen.ready()
-        again = await rest.start("held")
-        assert await rest.completed(again) == 1
-        after = [await rest.run(run) for run in runs]
-    assert after == before
-    assert outputs == [2] * RUNS
-    for found in after:
-        assert bodies.of(found["id"]) == {"before": 1, "work": 2, "after": 1}
-        assert len(step_of(found, "work")["attempts"]) == 1
-        assert [each["error"]["name"] for each in found["attempts"]] == ["WorkerLost"]
-    fenced = [line for line in frozen.log_lines() if "declared dead" in line]
-    assert len(fenced) == 1
+        assert await rest.completed(await rest.start("held")) == 1
+        assert len([line for line in frozen.log_lines() if "declared dead" in line]) == 1

@@ -80,7 +80,10 @@ class Servers:
 
 
 class Stack:
-    """Four services, or more where `replicas` asks for it. An async context manager; `settings` are environment."""
+    """Four services, or more where `replicas` asks for it. An async context manager.
+
+    `settings` are environment variables of all processes, `own` those of one, by its name.
+    """
 
     def __init__(
         self,
@@ -88,10 +91,12 @@ class Stack:
         *,
         settings: Mapping[str, str] | None = None,
         replicas: Mapping[str, int] | None = None,
+        own: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         self.servers = servers
         self.settings = settings or {}
         self.replicas = replicas or {}
+        self.own = own or {}
         self.children: dict[str, Child] = {}
         self._addresses: dict[str, str] = {}
         self._folder = ExitStack()
@@ -139,7 +144,7 @@ class Stack:
         for service in SERVICES:
             for number in range(self.replicas.get(service, 1)):
                 name = service if number == 0 else f"{service}-{number + 1}"
-                own = {} if number == 0 else {"RUNR_GRPC_ADDR": self._address(name)}
+                own = {**self.own.get(name, {}), **({"RUNR_GRPC_ADDR": self._address(name)} if number else {})}
                 children[name] = Child(
                     name,
                     service,
