@@ -9,6 +9,7 @@ from uuid import UUID
 from services.core.domain.errors import Unavailable
 from services.core.engine.definitions import DefinitionsCache
 from services.core.engine.hints import Publisher
+from services.core.engine.retrying import retrying
 from services.core.runtime.sealing import Sealer
 from services.core.runtime.settings import LeaseSettings
 from services.core.store.database import Database
@@ -48,6 +49,7 @@ class ModelExecutor:
         self._sealer = Sealer(bytes(range(32)))
         self._armed: tuple[str, int] | None = None
         self._dying = asyncio.Event()
+        self._changing = asyncio.Lock()
         self._registered = asyncio.Event()
         self._database = Database(url, name="model-executor", size=4)
         self._incarnation: Incarnation | None = None
@@ -79,10 +81,28 @@ class ModelExecutor:
         self._dying.clear()
         self._armed = None
         self._database = Database(self.url, name="model-executor", size=4)
-        await self._database.open()
+        await retrying(lambda _: self._database.open())
         self._registered.clear()
         self._life = asyncio.create_task(self._live())
         await self._registered.wait()
+
+    async def die(self, *, only_dying: bool = False) -> None:
+        """End as by kill -9, and be started again. `only_dying`: not if it lives, or another has done this already."""
+        async with self._changing:
+            if not only_dying or self.is_dying:
+                await self._kill()
+                await self.start()
+
+    async def restart(self) -> None:
+        """Stop in order, and be started again."""
+        async with self._changing:
+            await self.stop()
+            await self.start()
+
+    async def cut(self) -> None:
+        """Lose all connections to the server, and live on."""
+        async with self._changing:
+            await self._end_sessions()
 
     def hint(self, runs: Sequence[UUID]) -> None:
         """These runs may be ready."""
@@ -102,18 +122,14 @@ class ModelExecutor:
         """Do not die any more."""
         self._armed = None
 
-    async def kill(self) -> None:
-        """End as by kill -9: nothing is given back, nothing is said, and the server sees its sessions close."""
+    async def _kill(self) -> None:
+        """Nothing is given back, nothing is said, and the server sees its sessions close."""
         self._incarnation = None
         await self._end()
         await self._end_sessions()
         await self._database.close()
 
-    async def cut(self) -> None:
-        """Lose all connections to the server, and live on."""
-        await self._end_sessions()
-
-    async def drain(self) -> None:
+    async def stop(self) -> None:
         """Stop in order: finish the steps that run, hand back the rest."""
         incarnation, self._incarnation = self._incarnation, None
         if incarnation is not None:

@@ -110,7 +110,7 @@ class Machine:
     ) -> None:
         self.functions.open = True
         self.functions.let_go()
-        await asyncio.gather(*(executor.drain() for executor in self.executors))
+        await asyncio.gather(*(executor.stop() for executor in self.executors))
         await asyncio.gather(*(scheduler.close() for scheduler in self.schedulers))
         await self.ingest.database.close()
         await self.database.close()

@@ -34,7 +34,6 @@ from tests.model.plan import (
 from tests.model.script import Await
 from tests.model.settle import let_pass, look_at_ends, settle
 
-
 _WHOSE = """
 select w.name, coalesce(r.event_data, e.data) as data
 from rt.runs r join rt.workflows w on w.id = r.wf left join rt.events e on e.id = r.event where r.id = $1
@@ -79,9 +78,7 @@ class Operator:
     async def raise_the_dead(self) -> None:
         """Executors that have reached the point where they die are killed, and started again."""
         for executor in self._machine.executors:
-            if executor.is_dying:
-                await executor.kill()
-                await executor.start()
+            await executor.die(only_dying=True)
 
     async def _start(self, op: Start) -> None:
         request = StartRequest(
@@ -215,8 +212,7 @@ class Operator:
         executors = self._machine.executors
         match op:
             case Crash(executor=number, point=None):
-                await executors[number].kill()
-                await executors[number].start()
+                await executors[number].die()
             case Crash(executor=number, point=str(point), after=after):
                 executors[number].arm(point, after)
             case Bury(executor=number):
@@ -224,8 +220,7 @@ class Operator:
                     await connection.execute("update rt.owner set dead = true where id = $1", executors[number].owner)
             case Drain(executor=number):
                 self._ledger.interrupted.update(executors[number].held)
-                await executors[number].drain()
-                await executors[number].start()
+                await executors[number].restart()
             case Cut(executor=None):
                 await self._machine.cut_ingest()
             case Cut(executor=int(number)):

@@ -44,9 +44,7 @@ async def drive_to_the_end(machine: Machine, ledger: Ledger) -> None:
     machine.functions.let_go()
     for executor in machine.executors:
         executor.disarm()
-        if executor.is_dying:
-            await executor.kill()
-            await executor.start()
+        await executor.die(only_dying=True)
     for tenant in machine.tenants:
         for workflow in machine.plan.workflows:
             await machine.ingest.declarer.set_active(tenant, PROJECT, workflow.name, workflow.name != CLOCKWORK)
