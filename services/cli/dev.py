@@ -97,6 +97,7 @@ class Dev:
         self.environ = {**chosen, **set_by_caller}
         if self._port is not None:
             self.environ["RUNR_HTTP_ADDR"] = f"127.0.0.1:{self._port}"
+        self.environ.setdefault("WORKFLOWS_PUBLIC_API_URL", self.api_url)
 
     def _api_port(self) -> int:
         if self._port is None:

@@ -70,7 +70,11 @@ def test_defaults_on_the_page_are_what_the_parsers_make_of_them() -> None:
 
 @pytest.mark.parametrize("each", ALL)
 def test_variables_that_pages_name_exist(each: Page) -> None:
-    known = set(_variable.findall(page("docs/configuration.md").text)) | {"RUNR_WORKFLOW_PROTOCOL", "RUNR_READY"}
+    known = set(_variable.findall(page("docs/configuration.md").text)) | {
+        "RUNR_WORKFLOW_PROTOCOL",
+        "RUNR_READY",
+        "RUNR_DEAD",
+    }
     # OTEL_* that are not ours are the OpenTelemetry SDK's own.
     named = {name for name in _variable.findall(each.text) if not name.endswith("_") and not name.startswith("OTEL_")}
     assert named - known == set()

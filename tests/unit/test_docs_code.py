@@ -74,6 +74,7 @@ STORIES = (
         steps=(("step_completed", "charge"), ("step_completed", "charge:1"), ("step_completed", "charge:2")),
     ),
     Story("docs/how-to/steps.md", "enrich", ["NAME", "ADDRESS"]),
+    Story("docs/how-to/queue.md", "charge", "o-1: 1250", {"order_id": "o-1", "cents": 1250}),
     Story("docs/how-to/retries-and-errors.md", "pay", "paid", {"card": "ok"}, retries=5),
     Story(
         "docs/how-to/retries-and-errors.md",
