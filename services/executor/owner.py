@@ -99,10 +99,11 @@ class Owner:
         # A slow server is given time: who hangs up gives away the lock by which others tell the living from the dead.
         connection = await self._connected()
         asked = self._clock.monotonic()
-        if not await connection.fetchval(queries("executor")["beat"], self.id, timeout=self._settings.ttl_s / 2):
-            return False
-        self._confirmed = asked
-        await self._reconcile(connection, is_known())
+        with translated():
+            if not await connection.fetchval(queries("executor")["beat"], self.id, timeout=self._settings.ttl_s / 2):
+                return False
+            self._confirmed = asked
+            await self._reconcile(connection, is_known())
         return True
 
     async def leave(self) -> None:

@@ -24,6 +24,7 @@ from services.core.engine.definitions import DefinitionsCache
 from services.core.engine.hints import Hints, NullPublisher, Publisher
 from services.core.runtime.clock import Clock, SystemClock
 from services.core.runtime.ids import UlidFactory
+from services.core.runtime.sealing import Sealer
 from services.core.runtime.settings import FunctionSettings, LeaseSettings, WorkflowLimits
 from services.core.runtime.telemetry import Telemetry
 from services.core.store.database import Database
@@ -39,6 +40,7 @@ from services.executor.owner import Owner
 from services.executor.spans import ExecutorSpans
 from tests.support.fake_function import Request, Script
 from tests.support.postgres import execute, run_apart, with_database
+from tests.support.tenancy import ENCRYPTION_KEY
 
 EMPTIED = [
     *("live", "wait", "wait_path", "mark", "event_ids", "idem", "cron", "cron_fire", "usage_delta", "owner"),
@@ -134,7 +136,7 @@ def make_incarnation(
     hints = Hints(publisher or NullPublisher())
     owner = make_owner(database, lease=lease, clock=clock)
     pipeline = Pipeline(database.dsn, owner=owner.id)
-    defs = definitions or DefinitionsCache(None)
+    defs = definitions or DefinitionsCache(Sealer(ENCRYPTION_KEY))
     acceptor = EventAcceptor(database, defs, hints, ids)
     aftermath = Aftermath(database, hints, acceptor, clock)
     spans = ExecutorSpans(Telemetry.off())

@@ -89,7 +89,7 @@ class Hand:
         """Time passes: what the run waits for with a due time is due, and fires."""
         async with self.database.connection() as connection:
             await connection.execute("update rt.wait set due_at = rt.now() where run = $1 and due_at is not null", run)
-            await connection.execute("select rt.fire_v1($1, 500)", ALL_PARTS)
+            await connection.execute("select * from rt.fire_v1($1, 500)", ALL_PARTS)
 
     async def _apply(self, run: UUID, cause: Cause) -> Status:
         lease = self._leases.get(run) or await self._claim(run)

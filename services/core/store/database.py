@@ -27,7 +27,6 @@ PASSING = (
     OSError,
     TimeoutError,
     asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # raised where the server closes a connection between two of the driver's messages
     asyncpg.PostgresConnectionError,
     asyncpg.InsufficientResourcesError,
     asyncpg.OperatorInterventionError,
@@ -63,6 +62,11 @@ def translated() -> Iterator[None]:
     try:
         yield
     except PASSING as error:
+        raise Unavailable("the database is away or overloaded") from error
+    except asyncpg.InternalClientError as error:
+        # So the driver calls it where the server closes a connection between two of its messages; else it is a bug.
+        if "cannot switch to state" not in str(error):
+            raise
         raise Unavailable("the database is away or overloaded") from error
 
 

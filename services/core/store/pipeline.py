@@ -19,7 +19,7 @@ import asyncpg
 from services.core.domain.errors import Unavailable
 from services.core.store.batch import arguments, statement
 from services.core.store.commit_item import CommitItem, Committed, Fenced, StorageRefused
-from services.core.store.database import PASSING, ServerChanged, connect, server_identity
+from services.core.store.database import ServerChanged, connect, server_identity, translated
 from services.core.store.queries import queries
 
 log = logging.getLogger(__name__)
@@ -141,25 +141,28 @@ class Pipeline:
         pause = 0.05
         while True:
             try:
-                connection = await self._connect()
-                if broken:
-                    return await self._committed(connection, batch)
-                items = [waiting.item for waiting in batch]
-                rows = await connection.fetch(statement(items), *arguments(self._owner, items))
-                results = {row["run"]: row for row in rows}
-                # The server may have gone on with an interrupted statement, and committed it after it was looked up.
-                late = [each for each in batch if each.in_doubt and _result(results.get(each.item.run)) in "fg"]
-                return results | (await self._committed(connection, late) if late else {})
-            except _REFUSED:
-                raise
-            except (*PASSING, Unavailable) as error:
-                log.warning("commit of %d items interrupted: %s", len(batch), type(error).__name__)
+                with translated():
+                    return await self._send(await self._connect(), batch, broken=broken)
+            except Unavailable as error:
+                log.warning("commit of %d items interrupted: %r", len(batch), error.__cause__)
                 broken = True
                 for waiting in batch:
                     waiting.in_doubt = True
                 self._drop()
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 1.0)
+
+    async def _send(
+        self, connection: asyncpg.Connection, batch: Sequence[_Waiting], *, broken: bool
+    ) -> dict[UUID, asyncpg.Record]:
+        if broken:
+            return await self._committed(connection, batch)
+        items = [waiting.item for waiting in batch]
+        rows = await connection.fetch(statement(items), *arguments(self._owner, items))
+        results = {row["run"]: row for row in rows}
+        # The server may have gone on with an interrupted statement, and committed it after it was looked up.
+        late = [each for each in batch if each.in_doubt and _result(results.get(each.item.run)) in "fg"]
+        return results | (await self._committed(connection, late) if late else {})
 
     async def _committed(self, connection: asyncpg.Connection, batch: Sequence[_Waiting]) -> dict[UUID, asyncpg.Record]:
         fences = _fences([waiting.item for waiting in batch])
