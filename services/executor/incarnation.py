@@ -5,6 +5,7 @@ dead.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterable
 from uuid import UUID
@@ -20,6 +21,8 @@ from services.executor.lease import Lease
 from services.executor.owner import Owner
 
 log = logging.getLogger(__name__)
+
+_LOOK_AGAIN_S = 0.5
 
 
 class Incarnation:
@@ -101,7 +104,9 @@ class Incarnation:
         """How many more runs may be held; waits until it is at least one, or until this life drains."""
         while self._room() < 1 and not self._draining:
             self._freed.clear()
-            await self._freed.wait()
+            with contextlib.suppress(TimeoutError):  # room also comes back with a heartbeat, which frees no run
+                async with asyncio.timeout(_LOOK_AGAIN_S):
+                    await self._freed.wait()
         return self._room()
 
     def _room(self) -> int:

@@ -23,6 +23,7 @@ from services.core.store.queries import queries
 from services.executor.incarnation import Incarnation
 from services.executor.owner import OwnerLost
 from tests.support.engine import (
+    HandClock,
     ScriptedFunctions,
     database,
     executing,
@@ -135,6 +136,17 @@ async def test_no_more_runs_are_held_than_there_are_slots(hand: Hand, rows: Live
         executor.hint(runs)
         await ended(rows, runs)
         assert most == 3
+
+
+async def test_an_executor_that_was_silent_has_room_again_when_it_is_heard(hand: Hand, rows: LiveRows) -> None:
+    clock = HandClock()
+    executor = make_incarnation(hand.database, ScriptedFunctions({}), clock=clock, lease=QUICK)
+    clock.seconds += QUICK.ttl_s
+    waiting = asyncio.create_task(executor.wait_for_room())
+    await asyncio.wait({waiting}, timeout=0.05)
+    assert not waiting.done()
+    clock.seconds -= QUICK.ttl_s
+    assert await asyncio.wait_for(waiting, 10) == 64
 
 
 async def test_p8_a_tenants_backlog_hides_nobody_elses_run(hand: Hand, rows: LiveRows, sealer: Sealer) -> None:

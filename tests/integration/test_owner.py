@@ -14,25 +14,12 @@ from services.core.store.database import Database
 from services.core.store.queries import queries
 from services.executor.owner import Owner, OwnerLost
 from tests.support.cuttable import cuttable
-from tests.support.engine import database, make_owner, postgres_url
+from tests.support.engine import HandClock, database, make_owner, postgres_url
 from tests.support.live_rows import LiveRows, rows, until
 
 __all__ = ["database", "postgres_url", "rows"]
 
 QUICK = LeaseSettings(ttl_s=3.0, heartbeat_s=0.1)
-
-
-class HandClock:
-    """Stands still until a test turns it."""
-
-    def __init__(self) -> None:
-        self.seconds = 1_000.0
-
-    def unix_ms(self) -> int:
-        return int(self.seconds * 1_000)
-
-    def monotonic(self) -> float:
-        return self.seconds
 
 
 @pytest.fixture

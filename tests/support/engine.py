@@ -69,6 +69,19 @@ async def database(postgres_url: str) -> AsyncIterator[Database]:
     await pool.close()
 
 
+class HandClock:
+    """Stands still until a test turns it."""
+
+    def __init__(self) -> None:
+        self.seconds = 1_000.0
+
+    def unix_ms(self) -> int:
+        return int(self.seconds * 1_000)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
 @dataclass
 class ScriptedFunctions:
     """`FunctionClient` over scripts in memory, one a workflow; `tests.support.fake_function` says what they answer."""
@@ -125,6 +138,7 @@ def make_incarnation(
     slots: int = 64,
     publisher: Publisher | None = None,
     lease: LeaseSettings | None = None,
+    clock: Clock | None = None,
     request_timeout_s: float = 30.0,
     probe: Probe = no_probe,
     definitions: DefinitionsCache | None = None,
