@@ -138,7 +138,6 @@ def make_incarnation(
     slots: int = 64,
     publisher: Publisher | None = None,
     lease: LeaseSettings | None = None,
-    clock: Clock | None = None,
     request_timeout_s: float = 30.0,
     probe: Probe = no_probe,
     definitions: DefinitionsCache | None = None,
