@@ -8,7 +8,6 @@ the reading began. Nobody blocks anybody; a long transaction only delays the end
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from uuid import UUID
 
 import asyncpg
@@ -47,20 +46,16 @@ class LookBack:
                 row = await connection.fetchrow(queries("engine")["arming_wait"], wait)
                 if row is None:
                     return
-                oldest = None
-                async for page, xmin in _pages(connection, row):
-                    # The first page decides: an event may still be committed in front of a later one.
-                    oldest = xmin if oldest is None else oldest
-                    for event in page:
-                        value = event_value(
-                            id=ulid_text(event["id"]), name=event["name"], data=event["data"], ts=event["ts"]
-                        )
-                        if holds(row["cond"], value) and await self._deliver(row, event):
-                            return
-                if oldest is not None and oldest >= horizon:
+                # Read before the events are: what was in flight then may be missed by the reading.
+                complete = await connection.fetchval(queries("engine")["xmin"]) >= horizon
+                event = await _first_match(connection, row)
+                if event is None and complete:
                     await connection.execute(queries("engine")["armed"], wait)
                     return
-            await asyncio.sleep(next(pauses, _PAUSES[-1]))
+            if event is None:
+                await asyncio.sleep(next(pauses, _PAUSES[-1]))
+            elif await self._deliver(row, event):
+                return
 
     async def sweep(self, min_age_ms: int, limit: int = 100) -> int:
         """Arm waits whose executor did not. Returns how many. Raises Unavailable."""
@@ -96,18 +91,16 @@ class LookBack:
         return True
 
 
-async def _pages(
-    connection: asyncpg.Connection, wait: asyncpg.Record
-) -> AsyncIterator[tuple[list[asyncpg.Record], int]]:
-    """Stored events that the wait may look back to, oldest first, a page at a time, with the xmin of the page's
-    snapshot.
-    """
+async def _first_match(connection: asyncpg.Connection, wait: asyncpg.Record) -> asyncpg.Record | None:
+    """The oldest stored event that the wait may look back to: not had by its run, and fulfilling its condition."""
     after: UUID | None = None
     query = tenant_query("engine", "past_events", wait["tenant"])
     while True:
         rows = await connection.fetch(query, wait["event"], wait["since"], wait["run"], after, _PAGE)
-        xmin = rows[0]["xmin"] if rows else await connection.fetchval(queries("engine")["xmin"])
-        yield rows, xmin
+        for event in rows:
+            value = event_value(id=ulid_text(event["id"]), name=event["name"], data=event["data"], ts=event["ts"])
+            if holds(wait["cond"], value):
+                return event
         if len(rows) < _PAGE:
-            return
+            return None
         after = rows[-1]["id"]

@@ -113,7 +113,7 @@ select exists (select from {t}.steps s where s.run = $1 and s.event = $2)
     or exists (select from {t}.runs r where r.id = $1 and r.event = $2);
 
 -- name: past_events
-select e.id, e.name, e.data, e.ts, pg_snapshot_xmin(pg_current_snapshot())::text::bigint as xmin
+select e.id, e.name, e.data, e.ts
 from {t}.events e
 where e.name = $1 and e.received_at >= $2 and ($4::uuid is null or e.id > $4)
   and not exists (select from {t}.steps s where s.run = $3 and s.event = e.id)
