@@ -52,7 +52,3 @@ class Ledger:
         """A run that was acknowledged."""
         if run not in self.runs:
             self.runs.append(run)
-
-    def pick(self, share: float) -> UUID | None:
-        """One of the runs known so far."""
-        return self.runs[int(share * len(self.runs))] if self.runs else None

@@ -150,7 +150,7 @@ class Operator:
                 self._ledger.faults.append(f"event {accepted.id} did not resume wait {id} ({sid}) of run {run}")
 
     async def _cancel(self, op: Cancel) -> None:
-        run = self._ledger.pick(op.which)
+        run = await self._pick(op.which, "select id from rt.live order by id")
         if run is None:
             return
         try:
@@ -160,7 +160,7 @@ class Operator:
         self._ledger.cancelled.add(run)
 
     async def _retry(self, op: Retry) -> None:
-        run = self._ledger.pick(op.which)
+        run = await self._pick(op.which, "select run as id from rt.ends where status <> 'completed' order by run")
         if run is None:
             return
         await look_at_ends(self._machine, self._ledger)
@@ -174,7 +174,7 @@ class Operator:
         self._ledger.ends.pop(run, None)
 
     async def _replay(self, op: Replay) -> None:
-        run = self._ledger.pick(op.which)
+        run = await self._pick(op.which, "select id from rt.runs order by id")
         if run is None:
             return
         step = None
@@ -190,6 +190,12 @@ class Operator:
             return
         self._ledger.know(replay)
         self._ledger.replays[replay] = (run, step)
+
+    async def _pick(self, share: float, among: str) -> UUID | None:
+        """One of the runs that the query gives."""
+        async with self._machine.database.connection() as connection:
+            rows = await connection.fetch(among)
+        return UUID(int=rows[int(share * len(rows))]["id"].int) if rows else None
 
     async def _tenant_of(self, run: UUID) -> int:
         async with self._machine.database.connection() as connection:

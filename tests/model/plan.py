@@ -1,7 +1,7 @@
 """Plans: what is done to the engine in one episode, drawn from a seed before anything runs.
 
 A plan is a list of groups; the operations of a group are done at once. Which run an operation means is a share of those
-known when its turn comes, so that a plan still makes sense with operations left out.
+that it could mean when its turn comes, so that a plan still makes sense with operations left out.
 """
 
 from __future__ import annotations
@@ -234,12 +234,12 @@ _WEIGHTS: dict[Callable[[random.Random, tuple[Workflow, ...]], Op], float] = {
     _start: 5,
     _emit: 5,
     lambda rng, _: Cancel(rng.random(), rng.random() < 0.4): 1.2,
-    lambda rng, _: Retry(rng.random()): 1.5,
+    lambda rng, _: Retry(rng.random()): 2,
     lambda rng, _: Replay(rng.random(), rng.random() if rng.random() < 0.6 else None): 0.7,
     _pass: 2.5,
     lambda rng, _: Tick(rng.randint(1, SCHEDULERS)): 3,
     lambda rng, _: LetGo(rng.choice((0.5, 1.0))): 1.5,
-    _crash: 1,
+    _crash: 1.5,
     lambda rng, _: Bury(rng.randrange(EXECUTORS)): 0.3,
     lambda rng, _: Drain(rng.randrange(EXECUTORS)): 0.3,
     lambda rng, _: Cut(rng.choice((None, *range(EXECUTORS)))): 0.5,

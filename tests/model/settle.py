@@ -12,14 +12,13 @@ from tests.model.machine import PROJECT, Machine
 
 _GUARD_S = 20.0
 _LOOK_S = 0.01
+_STILL_LOOKS = 10
 _MOST_ROUNDS = 400
 _MOST_IDLE_ROUNDS = 5
 _PATIENCE_MS = 5_000
 _LEAST_STEP_MS = 2_100  # over what the sweeps leave to others: marks a second, silent owners two
 
-_BUSY = """
-select count(*) filter (where st in ('q', 'r')) as busy, count(*) as active from rt.live
-"""
+_BUSY = "select count(*) filter (where st = 'q' or owner = any ($1)), sum(rev), sum(epoch), count(*) from rt.live"
 _STATE = """
 select count(*), (select count(*) from rt.mark), sum(rev), sum(epoch), count(*) filter (where st = 'b') from rt.live
 """
@@ -27,14 +26,8 @@ _NEXT = "select ceil(extract(epoch from min(due_at) - rt.now()) * 1000) from rt.
 
 
 async def settle(machine: Machine) -> None:
-    """Wait until no run can go on by itself: all rest, or are in a slow body, or wait for a scheduler."""
-    guard = time.monotonic() + 1.0
-    while time.monotonic() < guard:
-        async with machine.database.connection() as connection:
-            row = await connection.fetchrow(_BUSY)
-        if row["busy"] <= machine.functions.waiting or any(executor.is_dying for executor in machine.executors):
-            return
-        await asyncio.sleep(_LOOK_S)
+    """Wait until no run goes on by itself: all rest, or are in a slow body, or wait for a hint or a scheduler."""
+    await _until_still(machine, machine.functions.waiting)
 
 
 async def drive_to_the_end(machine: Machine, ledger: Ledger) -> None:
@@ -52,7 +45,7 @@ async def drive_to_the_end(machine: Machine, ledger: Ledger) -> None:
     idle, before = 0, None
     for _ in range(_MOST_ROUNDS):
         await tick_all(machine)
-        await _until_idle(machine, guard)
+        await _until_still(machine)
         await look_at_ends(machine, ledger)
         async with machine.database.connection() as connection:
             state = tuple(await connection.fetchrow(_STATE))
@@ -103,21 +96,27 @@ async def look_at_ends(machine: Machine, ledger: Ledger) -> None:
     ledger.faults += [f"the end of run {run} is gone" for run in gone]
 
 
-async def _until_idle(machine: Machine, guard: float) -> None:
-    """Until no run is queued or leased; leases of the dead are the scheduler's matter, after some time."""
-    begun = time.monotonic()
-    while time.monotonic() < min(guard, begun + 2.0):
+async def _until_still(machine: Machine, slow: int = 0) -> None:
+    """Until no more than `slow` runs are queued or leased by the living, or nothing has moved for some looks."""
+    before, still = None, 0
+    while still < _STILL_LOOKS:
         async with machine.database.connection() as connection:
-            query = "select count(*) from rt.live where st = 'q' or owner = any ($1)"
-            if await connection.fetchval(query, machine.living) == 0:
-                return
+            state = tuple(await connection.fetchrow(_BUSY, machine.living))
+        if state[0] <= slow or any(executor.is_dying for executor in machine.executors):
+            return
+        still = still + 1 if state == before else 0
+        before = state
         await asyncio.sleep(_LOOK_S)
 
 
 async def _stuck(machine: Machine, ledger: Ledger) -> None:
     async with machine.database.connection() as connection:
-        rows = await connection.fetch("select * from rt.live limit 5")
-        waits = await connection.fetch("select * from rt.wait limit 10")
-        marks = await connection.fetch("select * from rt.mark limit 5")
-    left = [*map(dict, rows), *map(dict, waits), *map(dict, marks)]
+        runs = await connection.fetch(
+            "select id, st::text as st, owner, slot, epoch, rev, mail, ga, gb from rt.live order by id limit 5"
+        )
+        waits = await connection.fetch(
+            "select run, kind::text as kind, sid, due_at, arming, child from rt.wait limit 5"
+        )
+        marks = await connection.fetch("select target, kind, body from rt.mark limit 5")
+    left = "; ".join(str(dict(row)) for row in (*runs, *waits, *marks))
     ledger.faults.append(f"the engine does not come to an end: {left}")
