@@ -307,7 +307,7 @@ async def test_a_consumer_that_stops_ends_at_once_and_its_share_goes_to_others(
             began = time.monotonic()
             task.cancel()
             await asyncio.wait({task})
-            assert time.monotonic() - began < 1
+            assert time.monotonic() - began < 5
         await (await bus.session()).client.flush()
         async with consuming(other, stayer):
             run = uuid.uuid4()
