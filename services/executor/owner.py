@@ -23,6 +23,7 @@ from services.core.store.queries import queries
 log = logging.getLogger(__name__)
 
 _UNLOCKED_S = 0.2  # without the lock only a beat younger than two seconds keeps others from burying this owner
+_STRANGE_S = 5.0
 
 
 class OwnerLost(Exception):
@@ -42,7 +43,7 @@ class Owner:
         self._has_lock = False
         self._cut_off = asyncio.Event()
         self._confirmed = clock.monotonic()
-        self._strangers: set[UUID] = set()
+        self._strangers: dict[tuple[UUID, int], float] = {}
 
     @property
     def may_invoke(self) -> bool:
@@ -65,8 +66,8 @@ class Owner:
         """Beat until cancelled. Raises OwnerLost.
 
         Each beat also lets go of runs that the database counts as ours and this process does not know: claims whose
-        answer was lost (rulings C4). `is_known` gives the runs in memory; a run is a stranger when two beats in a row
-        do not know it.
+        answer was lost (rulings C4). `is_known` gives the runs in memory; one that stays unknown under the same epoch
+        for longer than a claim takes to be read is a stranger.
         """
         away = False
         while True:
@@ -117,12 +118,14 @@ class Owner:
 
     async def _reconcile(self, connection: asyncpg.Connection, known: Container[UUID]) -> None:
         rows = await connection.fetch(queries("executor")["held_runs"], self.id)
-        unknown = {row["id"] for row in rows if row["id"] not in known}
-        lost = unknown & self._strangers
-        self._strangers = unknown
+        now = self._clock.monotonic()
+        unknown = [(row["id"], row["epoch"]) for row in rows if row["id"] not in known]
+        self._strangers = {tenure: self._strangers.get(tenure, now) for tenure in unknown}
+        patience_s = max(_STRANGE_S, 2 * self._settings.heartbeat_s)
+        lost = [run for (run, _), since in self._strangers.items() if now - since >= patience_s]
         if lost:
             log.warning("letting go of %d runs whose claim was never answered", len(lost))
-            await connection.fetch(queries("executor")["let_go"], self.id, list(lost))
+            await connection.fetch(queries("executor")["let_go"], self.id, lost)
 
     async def _connected(self) -> asyncpg.Connection:
         """The connection, with the owner's lock as soon as it can be had: the server may still have a session of this

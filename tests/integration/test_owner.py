@@ -227,6 +227,34 @@ async def test_a_run_that_is_claimed_between_two_beats_is_no_stranger(rows: Live
     assert live["owner"] == owner.id
 
 
+class QuickClock(SystemClock):
+    """Time passes twenty times as fast for whoever asks."""
+
+    def monotonic(self) -> float:
+        return 20 * super().monotonic()
+
+
+async def test_a_run_that_is_claimed_again_and_again_is_no_stranger(rows: LiveRows, database: Database) -> None:
+    """Whatever beats see of a run that comes and goes: only the same lease, unknown for long, is one nobody has."""
+    lease = LeaseSettings(ttl_s=600.0, heartbeat_s=0.05)
+    owner = make_owner(database, lease=lease, clock=QuickClock())
+    await owner.register()
+    passing, stranger = await rows.held(owner.id), await rows.held(owner.id)
+    task = await beating(rows, owner)
+
+    async def given_back() -> bool:
+        await rows.value("update rt.live set epoch = epoch + 1 where id = $1", passing)
+        live = await rows.live(stranger)
+        return live is not None and live["owner"] is None
+
+    await until(given_back)
+    live = await rows.live(passing)
+    assert live is not None
+    assert live["owner"] == owner.id
+    await stop(task)
+    await owner.leave()
+
+
 async def test_o8_letting_go_moves_the_epoch_and_counts_nothing(rows: LiveRows, owner: Owner) -> None:
     run = await rows.held(owner.id)
     before = await rows.live(run)

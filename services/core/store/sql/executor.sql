@@ -11,7 +11,7 @@ select rt.beat_v1($1);
 delete from rt.owner where id = $1;
 
 -- name: held_runs
-select id from rt.live where owner = $1;
+select id, epoch from rt.live where owner = $1;
 
 -- name: let_go
 select * from rt.let_go_v1($1, $2);
