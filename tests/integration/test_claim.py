@@ -23,7 +23,9 @@ from services.core.store.queries import queries
 from services.executor.incarnation import Incarnation
 from services.executor.owner import OwnerLost
 from tests.support.engine import (
+    PATIENT,
     HandClock,
+    QuickClock,
     ScriptedFunctions,
     database,
     executing,
@@ -186,7 +188,8 @@ async def test_a_run_that_cannot_be_loaded_stops_no_other_and_is_given_back(
     unknown = await rows.start_one(wf=10**6)
     good = [await hand.start("work") for _ in range(3)]
     with caplog.at_level(logging.CRITICAL, "services.executor.owner"):
-        async with executing(hand.database, {"work": Bodies()}, lease=QUICK) as (executor, _):
+        options = {"lease": PATIENT, "clock": QuickClock()}
+        async with executing(hand.database, {"work": Bodies()}, **options) as (executor, _):
             executor.hint([unknown, *good])
             await ended(rows, good)
 

@@ -14,7 +14,7 @@ from services.core.store.database import Database
 from services.core.store.queries import queries
 from services.executor.owner import Owner, OwnerLost
 from tests.support.cuttable import cuttable
-from tests.support.engine import HandClock, database, make_owner, postgres_url
+from tests.support.engine import PATIENT, HandClock, QuickClock, database, make_owner, postgres_url
 from tests.support.live_rows import LiveRows, rows, until
 
 __all__ = ["database", "postgres_url", "rows"]
@@ -186,7 +186,11 @@ async def test_a_lock_that_an_old_session_still_holds_does_not_stop_the_heartbea
         await owner.leave()
 
 
-async def test_c4_a_claim_whose_answer_was_lost_is_given_back_without_an_attempt(rows: LiveRows, owner: Owner) -> None:
+async def test_c4_a_claim_whose_answer_was_lost_is_given_back_without_an_attempt(
+    rows: LiveRows, database: Database
+) -> None:
+    owner = make_owner(database, lease=PATIENT, clock=QuickClock())
+    await owner.register()
     known, stranger = await rows.held(owner.id), await rows.held(owner.id)
     task = await beating(rows, owner, {known})
 
@@ -202,6 +206,7 @@ async def test_c4_a_claim_whose_answer_was_lost_is_given_back_without_an_attempt
     assert mine is not None
     assert mine["owner"] == owner.id
     await stop(task)
+    await owner.leave()
 
 
 async def test_a_run_that_is_claimed_between_two_beats_is_no_stranger(rows: LiveRows, owner: Owner) -> None:
@@ -227,17 +232,9 @@ async def test_a_run_that_is_claimed_between_two_beats_is_no_stranger(rows: Live
     assert live["owner"] == owner.id
 
 
-class QuickClock(SystemClock):
-    """Time passes twenty times as fast for whoever asks."""
-
-    def monotonic(self) -> float:
-        return 20 * super().monotonic()
-
-
 async def test_a_run_that_is_claimed_again_and_again_is_no_stranger(rows: LiveRows, database: Database) -> None:
     """Whatever beats see of a run that comes and goes: only the same lease, unknown for long, is one nobody has."""
-    lease = LeaseSettings(ttl_s=600.0, heartbeat_s=0.05)
-    owner = make_owner(database, lease=lease, clock=QuickClock())
+    owner = make_owner(database, lease=PATIENT, clock=QuickClock())
     await owner.register()
     passing, stranger = await rows.held(owner.id), await rows.held(owner.id)
     task = await beating(rows, owner)

@@ -82,6 +82,17 @@ class HandClock:
         return self.seconds
 
 
+class QuickClock(SystemClock):
+    """Time passes twenty times as fast for whoever asks."""
+
+    def monotonic(self) -> float:
+        return 20 * super().monotonic()
+
+
+PATIENT = LeaseSettings(ttl_s=600.0, heartbeat_s=0.05)
+"""A lease that outlasts a `QuickClock`."""
+
+
 @dataclass
 class ScriptedFunctions:
     """`FunctionClient` over scripts in memory, one a workflow; `tests.support.fake_function` says what they answer."""
