@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from types import ModuleType
 
 import pytest
+import runr_workflows.signature
 from hypothesis import given
 from hypothesis import strategies as st
 
+import services.core.domain.signature
 from services.core.domain.signature import sign, signature_header, verify, verify_envelope
 
 KEY = "wfsk_test_0123456789abcdef"
@@ -104,3 +107,27 @@ def test_a_lone_surrogate_is_401_and_not_a_crash() -> None:
 )
 def test_the_order_of_judging_an_envelope(body: object, keys: list[str], status: int) -> None:
     assert verify_envelope(body, None, keys, NOW).status == status
+
+
+@pytest.mark.parametrize("module", [services.core.domain.signature, runr_workflows.signature])
+def test_every_pair_is_compared_in_constant_time(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever of them fits: how long it takes tells nothing of where the first difference is."""
+    compared: list[tuple[object, object]] = []
+
+    def compare_digest(one: object, other: object) -> bool:
+        compared.append((one, other))
+        return one == other
+
+    monkeypatch.setattr(module.hmac, "compare_digest", compare_digest)
+    header = signature_header(["first", "second"], NOW, "{}")
+    for held in (["first", "x"], ["x", "second"]):
+        compared.clear()
+        if module is runr_workflows.signature:
+            runr_workflows.signature.verify(header=header, envelope=None, keys=held, request="{}", now=NOW)
+        else:
+            assert verify(header, held, "{}", NOW).accepted
+        expected = {sign(key, NOW, "{}") for key in held}
+        given = {sign(key, NOW, "{}") for key in ("first", "second")}
+        assert {frozenset(pair) for pair in compared} == {
+            frozenset((one, other)) for one in expected for other in given
+        }
