@@ -22,7 +22,7 @@ TITLES = {
 }
 """Title of each settings class, in the order of the page."""
 
-WITHOUT_EFFECT = frozenset(("WORKFLOWS_MAX_STEP_ID_BYTES",))
+WITHOUT_EFFECT = frozenset[str]()
 """Variables that are read and checked, and change nothing in this version."""
 
 MEANINGS = {
@@ -63,7 +63,8 @@ MEANINGS = {
     "WORKFLOWS_ALLOWED_ENDPOINT_CIDRS": "Allow functions in these ranges, otherwise refused.",
     "WORKFLOWS_PUBLIC_API_URL": "The API's URL as seen from outside, for the URL of the queue bridge. Without it no URL"
     " is shown.",
-    "WORKFLOWS_QUEUE_MAX_DELIVER": "A message of a JetStream stream that has failed this often becomes a dead letter.",
+    "WORKFLOWS_QUEUE_MAX_DELIVER": "A message of a JetStream stream that fails becomes a dead letter when it was delivered"
+    " this often.",
     "WORKFLOWS_QUEUE_ACK_WAIT": "A message that a process took and did not account for comes again after this time.",
     "WORKFLOWS_KEY_ROTATION_GRACE": "How long the signing key before the current one signs along after a rotation.",
     "WORKFLOWS_RUN_RETENTION_DAYS": "How long ended runs are kept, in days.",
@@ -75,7 +76,7 @@ MEANINGS = {
     "WORKFLOWS_MAX_START_SIZE": "Data of a start or replay.",
     "WORKFLOWS_MAX_STATE_SIZE": "Memoized results of one run.",
     "WORKFLOWS_MAX_STEPS": "Steps of one run.",
-    "WORKFLOWS_MAX_STEP_ID_BYTES": "Bytes of a user's step id; the engine takes 255 with the counter.",
+    "WORKFLOWS_MAX_STEP_ID_BYTES": "Bytes of a step id without its counter; with it there is room for 255.",
     "WORKFLOWS_MAX_IDEMPOTENCY_KEY_BYTES": "Bytes of an idempotency key.",
     "WORKFLOWS_MAX_WORKFLOWS": "Workflows of one project.",
     "WORKFLOWS_MAX_BODY_SIZE": "Body of a request.",

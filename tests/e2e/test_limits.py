@@ -19,7 +19,7 @@ from tests.support.stack import Servers, Stack
 
 EVENT, EVENTS, START, OUTPUT, STATE, STEPS = 1_000, 3, 500, 2_000, 5_000, 4
 KEY, WORKFLOWS, BODY, EVENTS_BODY, WAIT_S = 20, 2, 8_000, 9_000, 1
-STEP_ID = 255
+STEP_ID, STORED_ID = 150, 255
 
 SETTINGS = {
     "WORKFLOWS_MAX_EVENT_SIZE": EVENT,
@@ -28,6 +28,7 @@ SETTINGS = {
     "WORKFLOWS_MAX_OUTPUT_SIZE": OUTPUT,
     "WORKFLOWS_MAX_STATE_SIZE": STATE,
     "WORKFLOWS_MAX_STEPS": STEPS,
+    "WORKFLOWS_MAX_STEP_ID_BYTES": STEP_ID,
     "WORKFLOWS_MAX_IDEMPOTENCY_KEY_BYTES": KEY,
     "WORKFLOWS_MAX_WORKFLOWS": WORKFLOWS,
     "WORKFLOWS_MAX_BODY_SIZE": BODY,
@@ -196,11 +197,24 @@ async def test_steps_of_a_run(rest: Rest, over: int) -> None:
 
 @AT_AND_OVER
 async def test_bytes_of_a_step_id(rest: Rest, over: int) -> None:
-    id = "é" + "x" * (STEP_ID - 2 + over)
+    id = "é" + "x" * (STEP_ID - 2 + over) + ":12"
+    found = await ended(rest, completed(id, 1))
+    (step,) = found["steps"]
+    assert (step["id"], step["status"]) == (id, "failed" if over else "completed")
+    if over:
+        assert step["error"]["name"] == "TooLarge"
+        assert f"{STEP_ID + 1} bytes before its counter, {STEP_ID} are allowed" in step["error"]["message"]
+
+
+@AT_AND_OVER
+async def test_bytes_of_a_step_id_with_its_counter(rest: Rest, over: int) -> None:
+    id = "x" * STEP_ID
+    id += ":1" * ((STORED_ID - STEP_ID - 3) // 2) + ":12" + "0" * over
+    assert len(id) == STORED_ID + over
     found = await ended(rest, completed(id, 1))
     if over:
         assert (found["status"], found["error"]["name"], found["steps"]) == ("failed", "ProtocolError", [])
-        assert str(STEP_ID) in found["error"]["message"]
+        assert str(STORED_ID) in found["error"]["message"]
     else:
         assert [step["id"] for step in found["steps"]] == [id]
 

@@ -40,6 +40,7 @@ async def client() -> AsyncIterator[HttpFunctionClient]:
 @dataclass(frozen=True)
 class Limits:
     output_bytes: int = 1 << 20
+    step_id_bytes: int = 200
     event_bytes: int = 256 << 10
 
 

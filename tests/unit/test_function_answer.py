@@ -33,6 +33,7 @@ from services.core.domain.op import (
 class Limits:
     output_bytes: int = 1 << 20
     event_bytes: int = 256 << 10
+    step_id_bytes: int = 200
 
 
 LIMITS = Limits()
@@ -241,6 +242,15 @@ class TestAuthorFaults:
         assert isinstance(parsed, RunFailed)
         assert parsed.error.name == "TooLarge"
         assert parsed.non_retriable
+
+    @pytest.mark.parametrize("counter", ["", ":1", ":1:12"])
+    def test_the_limit_of_an_id_is_for_what_stands_before_its_counter(self, counter: str) -> None:
+        op = {"op": "step_completed", "id": "é" * 100 + counter}
+        assert isinstance(read(op), StepCompleted)
+        parsed = read({**op, "id": "x" + op["id"]})
+        assert isinstance(parsed, BadStep)
+        assert (parsed.id, parsed.error.name) == ("x" + op["id"], "TooLarge")
+        assert "201 bytes before its counter, 200 are allowed" in parsed.error.message
 
     def test_big_data_of_invokes_and_events(self) -> None:
         big = {"x": "x" * LIMITS.output_bytes}

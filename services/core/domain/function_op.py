@@ -51,7 +51,7 @@ from services.core.domain.op import (
     WaitForEvent,
 )
 from services.core.domain.safe_text import cut, storable, utf8_size
-from services.core.domain.step_id import display_name, step_id_fault
+from services.core.domain.step_id import display_name, own_bytes, step_id_fault
 
 MAX_EVENTS = 100
 _DEPTH_OF_OP = MAX_DEPTH + 3
@@ -75,6 +75,11 @@ class AnswerLimits(Protocol):
     @property
     def event_bytes(self) -> int:
         """Of an event's name and data."""
+        ...
+
+    @property
+    def step_id_bytes(self) -> int:
+        """Of a step id without its counter."""
         ...
 
 
@@ -104,6 +109,7 @@ def read_op(op: Members, limits: AnswerLimits) -> Op:
         refuse(f"op {shown(op, 'op')} is not one that this engine knows")
     step = _read_step(op)
     try:
+        _check_size(step["id"], limits)
         return kind.read(op, step, limits)  # type: ignore[return-value]
     except BadField as fault:
         message = cut(storable(f"{word} {json.dumps(step['id'])}: {fault}"), MESSAGE_BYTES)
@@ -123,6 +129,12 @@ def _read_step(op: Members) -> _Step:
         input=_input(op),
         max_attempts=attempts if is_integer(attempts) and attempts in _ATTEMPTS else None,
     )
+
+
+def _check_size(step_id: str, limits: AnswerLimits) -> None:
+    size = own_bytes(step_id)
+    if size > limits.step_id_bytes:
+        raise BadField(f"id has {size} bytes before its counter, {limits.step_id_bytes} are allowed", "TooLarge")
 
 
 def _input(op: Members) -> str | None:

@@ -8,17 +8,23 @@ from __future__ import annotations
 
 import re
 
-from services.core.domain.safe_text import cut, storable
+from services.core.domain.safe_text import cut, storable, utf8_size
 from services.core.domain.text_rule import text_fault
 
 MAX_BYTES = 255
 
 _suffix = re.compile(r":[1-9][0-9]*\Z")
+_suffixes = re.compile(r"(?::[1-9][0-9]*)+\Z")
 
 
 def step_id_fault(value: object) -> str | None:
     """Why a decoded value is no step id; None if it is one."""
     return text_fault(value, max_bytes=MAX_BYTES, what="a step id")
+
+
+def own_bytes(step_id: str) -> int:
+    """Bytes of what the user gave, at least: nobody can tell a counter from a user's own `:1` at the end."""
+    return utf8_size(_suffixes.sub("", step_id))
 
 
 def display_name(step_id: str, given: object = None) -> str:
