@@ -33,6 +33,10 @@ class Witness:
     failed: Counter[Place] = field(default_factory=Counter)
     stumbled: Counter[Place] = field(default_factory=Counter)
     answered: dict[Place, set[str]] = field(default_factory=lambda: defaultdict(set))
+    inside: dict[str, UUID] = field(default_factory=dict)
+    """Token of each body that runs now → its run."""
+    late: set[str] = field(default_factory=set)
+    """Tokens of bodies that ran when their run had ended and was retried: nothing of theirs may be stored."""
     shown: dict[Place, str] = field(default_factory=dict)
     running: dict[Gate, Counter[UUID]] = field(default_factory=lambda: defaultdict(Counter))
     requests: int = 0
@@ -49,6 +53,10 @@ class Witness:
             before = self.shown.setdefault((run, id), text)
             if before != text:
                 self.faults.append(f"step {id} of run {run} was {before} and is now {text}")
+
+    def tokens_inside(self, run: UUID) -> set[str]:
+        """The tokens of the run's bodies that run now."""
+        return {token for token, inside in self.inside.items() if inside == run}
 
     def forget_failures(self, run: UUID) -> None:
         """The run is about to be retried: memoized failures may go."""
@@ -111,6 +119,14 @@ class Functions:
             self.witness.stumbled[place] += 1
             return {"op": "run_failed", "error": {"name": "Stumble", "message": step.id}}
         self.witness.bodies[place] += 1
+        token = secrets.token_hex(8)
+        self.witness.inside[token] = run
+        try:
+            return await self._work(place, step, token)
+        finally:
+            del self.witness.inside[token]
+
+    async def _work(self, place: Place, step: Work, token: str) -> Json:
         if step.slow and not self.open:
             waiting = asyncio.get_running_loop().create_future()
             self._slow.append(waiting)
@@ -120,7 +136,6 @@ class Functions:
             self.witness.failed[place] += 1
             error = {"name": "Boom", "message": step.id}
             return {"op": "step_failed", "error": error, "non_retriable": step.non_retriable, **named}
-        token = secrets.token_hex(8)
         self.witness.answered[place].add(token)
         return {"op": "step_completed", "output": {"token": token}, **named}
 

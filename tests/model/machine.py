@@ -67,7 +67,7 @@ class Machine:
         self.url = url
         self.plan = plan
         self.database = Database(url, name="model-test", size=8)
-        self.wire = Wire(rng, lost=plan.lost, doubled=plan.doubled, late=plan.late)
+        self.wire = Wire(rng, lost=plan.lost, doubled=plan.doubled, late=plan.late, unheard=plan.unheard)
         self.wire.on_ready = self._ready
         self.wire.on_cancelled = self._cancelled
         self.functions = Functions({workflow.name: workflow for workflow in plan.workflows}, self.database)

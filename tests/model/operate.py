@@ -165,11 +165,14 @@ class Operator:
             return
         await look_at_ends(self._machine, self._ledger)
         self._ledger.retries[run] += 1
-        self._machine.functions.witness.forget_failures(run)
+        witness = self._machine.functions.witness
+        witness.forget_failures(run)
+        late = witness.tokens_inside(run)
         try:
             await self._machine.ingest.retrier.retry(await self._tenant_of(run), run)
         except Conflict:
             return
+        witness.late |= late
         self._ledger.retried[run] += 1
         self._ledger.ends.pop(run, None)
 

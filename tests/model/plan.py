@@ -134,7 +134,10 @@ Op = Start | Emit | Cancel | Retry | Replay | SetActive | Pass | Tick | LetGo | 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """An episode: workflows, groups of operations, and how badly hints are carried (share lost, doubled, late)."""
+    """An episode: workflows, groups of operations, and how badly hints are carried (share lost, doubled, late).
+
+    `unheard` is the share lost of those that tell an executor to stop. `slots` are of each executor.
+    """
 
     seed: int
     workflows: tuple[Workflow, ...]
@@ -142,6 +145,7 @@ class Plan:
     lost: float
     doubled: float
     late: float
+    unheard: float
     slots: int
 
     def only(self, kept: Collection[int]) -> Plan:
@@ -163,7 +167,8 @@ class Plan:
         return sum(map(len, self.groups))
 
     def __str__(self) -> str:
-        lines = [f"seed {self.seed}: hints {self.lost:g} lost, {self.doubled:g} doubled, {self.late:g} late"]
+        hints = f"{self.lost:g} lost, {self.doubled:g} doubled, {self.late:g} late, {self.unheard:g} unheard"
+        lines = [f"seed {self.seed}: hints {hints}; {self.slots} slots"]
         lines += [f"  {workflow}" for workflow in self.workflows]
         lines += ["  " + " | ".join(map(str, group)) for group in self.groups]
         return "\n".join(lines)
@@ -180,7 +185,16 @@ def draw_plan(seed: int) -> Plan:
         if rng.random() < (1.0 if calm else 0.25):
             groups.append((Settle(),))
     bad = rng.choice((0.0, 0.3, 1.0))
-    return Plan(seed, workflows, tuple(groups), bad, 0.0 if bad == 1 else 0.3, 0.3, rng.choice((2, 8, 64)))
+    return Plan(
+        seed,
+        workflows,
+        tuple(groups),
+        lost=bad,
+        doubled=0.0 if bad == 1 else 0.3,
+        late=0.3,
+        unheard=rng.choice((0.0, 0.5, 1.0)),
+        slots=rng.choice((2, 8, 64)),
+    )
 
 
 def _group(rng: random.Random, workflows: tuple[Workflow, ...]) -> tuple[Op, ...]:

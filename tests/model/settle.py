@@ -15,10 +15,11 @@ _LOOK_S = 0.01
 _STILL_LOOKS = 10
 _MOST_ROUNDS = 400
 _MOST_IDLE_ROUNDS = 5
-_PATIENCE_MS = 5_000
+_MOST_SWEEPS = 4
 _LEAST_STEP_MS = 2_100  # over what the sweeps leave to others: marks a second, silent owners two
 
 _BUSY = "select count(*) filter (where st = 'q' or owner = any ($1)), sum(rev), sum(epoch), count(*) from rt.live"
+_OVERDUE = "select exists (select from rt.mark) or exists (select from rt.wait where arming)"
 _STATE = """
 select count(*), (select count(*) from rt.mark), sum(rev), sum(epoch), count(*) filter (where st = 'b') from rt.live
 """
@@ -61,10 +62,10 @@ async def drive_to_the_end(machine: Machine, ledger: Ledger) -> None:
 
 
 async def let_pass(machine: Machine, ms: int) -> None:
-    """Time passes; not more than some seconds of it while a wait looks back and schedulers do nothing about it."""
-    while ms > _PATIENCE_MS:
+    """Time passes; not more than some seconds of it while schedulers have not done what they do within seconds."""
+    for _ in range(_MOST_SWEEPS):
         async with machine.database.connection() as connection:
-            if await connection.fetchval("select count(*) from rt.wait where arming") == 0:
+            if ms <= _LEAST_STEP_MS or not await connection.fetchval(_OVERDUE):
                 break
         await machine.time.move(_LEAST_STEP_MS, machine.living)
         ms -= _LEAST_STEP_MS

@@ -19,6 +19,7 @@ from tests.support.invariants import violations
 
 _LEAST_JITTER = 0.8
 _LOST = "WorkerLost"
+_SOON_MS = 10_000  # within which schedulers carry out what its executor did not
 
 Row = Mapping[str, Any]
 
@@ -102,6 +103,8 @@ class Verdict:
             return
         yield from self._outcome(run, end, workflow, memo)
         for step in memo:
+            if step["t1"] > end["ended"]:
+                yield f"step {step['sid']} was stored at {step['t1']}, after the end at {end['ended']}"
             yield from (f"step {step['sid']}: {fault}" for fault in self._step(run, row, step, workflow))
         yield from self._executions(run, workflow)
         yield from self._attempts(run, row)
@@ -174,6 +177,8 @@ class Verdict:
             yield f"is {memo['status']}, and its script says {step}"
         if memo["status"] == "c" and json.loads(memo["output"])["token"] not in self._tokens(run, step.id):
             yield f"was never answered {memo['output']}"
+        elif memo["status"] == "c" and json.loads(memo["output"])["token"] in self._witness.late:
+            yield f"has {memo['output']}, answered by an invocation of before the retry"
 
     def _tokens(self, run: UUID | None, sid: str) -> set[str]:
         """What bodies of the step have answered, in this run or in one that it replays."""
@@ -225,6 +230,8 @@ class Verdict:
         elif name == "InvokeTimeout":
             if _ms(memo["t0"], memo["t1"]) < step.timeout_ms:
                 yield f"timed out within {step.timeout_ms} ms"
+            if self._ledger.retried[child] == 0 and _ms(end["ended"], memo["t1"]) > _SOON_MS:
+                yield f"timed out at {memo['t1']}, its child {child} had ended at {end['ended']}"
         elif self._ledger.retried[child] == 0:
             if (memo["status"] == "c") != (end["status"] == "completed"):
                 yield f"is {memo['status']}, its child {child} {end['status']}"

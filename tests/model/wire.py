@@ -16,15 +16,15 @@ _LATE_S = 0.05
 class Wire:
     """A publisher that carries hints badly. `fair` makes it a good one."""
 
-    def __init__(self, rng: random.Random, *, lost: float, doubled: float, late: float) -> None:
+    def __init__(self, rng: random.Random, *, lost: float, doubled: float, late: float, unheard: float) -> None:
         self._rng = rng
-        self._lost, self._doubled, self._late = lost, doubled, late
+        self._lost, self._doubled, self._late, self._unheard = lost, doubled, late, unheard
         self.on_ready: Ready = lambda _: None
         self.on_cancelled: Cancelled = lambda _, __: None
 
     def fair(self) -> None:
         """From now on each hint arrives once, at once."""
-        self._lost = self._doubled = self._late = 0.0
+        self._lost = self._doubled = self._late = self._unheard = 0.0
 
     def publish_ready(self, run_ids: Sequence[UUID], traceparent: str) -> None:
         """See `Publisher.publish_ready`; each run's hint goes its own way."""
@@ -33,7 +33,8 @@ class Wire:
 
     def publish_cancel(self, owner: int, run_ids: Sequence[UUID]) -> None:
         """See `Publisher.publish_cancel`."""
-        self._carry(lambda: self.on_cancelled(owner, run_ids))
+        if self._rng.random() >= self._unheard:
+            self._carry(lambda: self.on_cancelled(owner, run_ids))
 
     def publish_timers(self, run_id: UUID, due_ms: Sequence[int]) -> None:
         """See `Publisher.publish_timers`: nobody listens, schedulers look at everything."""

@@ -1,0 +1,160 @@
+"""The model sees what goes wrong: one rule of the engine is taken out, and a short plan that needs it fails."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import asyncpg
+import pytest
+
+from tests.model.episode import play
+from tests.model.plan import Cancel, Crash, Emit, LetGo, Op, Pass, Plan, Retry, Settle, Start, Tick
+from tests.model.script import Await, Invoke, Limit, Nap, Send, Step, Work, Workflow
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """A rule taken out of a function of the database, `old` → `new`; or a statement that takes it out."""
+
+    function: str = ""
+    old: str = ""
+    new: str = ""
+    statement: str = ""
+
+    async def do(self, url: str) -> None:
+        """Take it out."""
+        connection = await asyncpg.connect(url)
+        try:
+            statement = self.statement
+            if self.function:
+                text = await connection.fetchval(
+                    "select pg_get_functiondef(($1::text)::regproc)", f"rt.{self.function}"
+                )
+                assert self.old in text
+                statement = text.replace(self.old, self.new)
+            await connection.execute(statement)
+        finally:
+            await connection.close()
+
+
+def start(workflow: str, copies: int = 1, key: str | None = None) -> Start:
+    return Start(0, workflow, k=1, x=5, key=key, copies=copies)
+
+
+def emit(name: str, id: str | None = None, copies: int = 1) -> Emit:
+    return Emit(0, ((name, 1, 5, id),), copies)
+
+
+def workflow(name: str, *steps: Step, **options: object) -> Workflow:
+    return Workflow(name=name, steps=steps, **{"triggers": {}, **options})  # type: ignore[arg-type]
+
+
+WORK = Work(id="a")
+SLOW = Work(id="a", slow=True)
+WAIT = Await(id="a", event="ext.a", matched=False, above=None, timeout_ms=1_000, lookback="run")
+
+CASES: dict[str, tuple[Break, list[Workflow], list[tuple[Op, ...]], str]] = {
+    "a limit that is not kept": (
+        Break("limit_of", "select ", "select 100 + "),
+        [workflow("limited", SLOW, limits=(Limit(limit=1, keyed=False),))],
+        [(start("limited", 3),), (Settle(),)],
+        "has a limit of 1|no more slots than the limit",
+    ),
+    "a fence that lets everybody through": (
+        Break(
+            "commit_v1",
+            "r.owner = p_owner and r.epoch = b.epoch and r.rev = b.rev\n        order",
+            "true\n        order",
+        ),
+        [workflow("fenced", SLOW, Nap(id="b", ms=0))],
+        [
+            (start("fenced"),),
+            (Settle(),),
+            (Cancel(0, keep=False),),
+            (Retry(0),),
+            (Settle(),),
+            (LetGo(0.5),),
+            (Settle(),),
+        ],
+        "of before the retry",
+    ),
+    "timers that fire early": (
+        Break("fire_v1", "w.due_at <= v_now and", "w.due_at <= v_now + interval '1 day' and"),
+        [workflow("early", Nap(id="a", ms=3_600_000))],
+        [(start("early"),), (Settle(),), (Tick(1),)],
+        "a timer was early",
+    ),
+    "events that are accepted twice": (
+        Break(statement="alter table rt.event_ids drop constraint event_ids_pkey"),
+        [workflow("twice", WORK, triggers={"ext.a": None})],
+        [(emit("ext.a", "one", 3),)],
+        "was answered",
+    ),
+    "starts that are not idempotent": (
+        Break(statement="alter table rt.idem drop constraint idem_pkey"),
+        [workflow("keyed", WORK)],
+        [(start("keyed", key="one"),), (start("keyed", key="one"),)],
+        "was answered",
+    ),
+    "waits that no event finds": (
+        Break(statement="create rule lost as on insert to rt.wait_path do instead nothing"),
+        [workflow("matched", Await(id="a", event="ext.a", matched=True, above=None, timeout_ms=DAY_MS))],
+        [(start("matched"),), (Settle(),), (emit("ext.a"),)],
+        "did not resume",
+    ),
+    "looking back that comes too late": (
+        Break("fire_v1", "(not w.arming or w.due_at <= v_patience)", "true"),
+        [workflow("late", Nap(id="n", ms=600_000), WAIT)],
+        [
+            (start("late"),),
+            (Settle(),),
+            (emit("ext.a"),),
+            (Crash(0, "after commit", 1), Crash(1, "after commit", 1)),
+            (Pass(600_000),),
+            (Tick(1),),
+            (Settle(),),
+            (Pass(1_500),),
+            (Tick(1),),
+        ],
+        "though it looked back",
+    ),
+    "marks that are lost": (
+        Break(statement="create rule lost as on insert to rt.mark do instead nothing"),
+        [workflow("child", WORK), workflow("parent", Invoke(id="a", workflow="child", timeout_ms=DAY_MS))],
+        [(start("parent"),)],
+        "its child .* had ended",
+    ),
+    "events that are not sent": (
+        Break(statement="create rule lost as on insert to rt.mark where new.kind = 'send_event' do instead nothing"),
+        [workflow("sender", Send(id="a", events=("sent",)))],
+        [(start("sender"),)],
+        "its events",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_a_rule_taken_out_is_seen(name: str, postgres_url: str) -> None:
+    broken, workflows, groups, seen = CASES[name]
+    await broken.do(postgres_url)
+    found = await play(postgres_url, plan(workflows, groups))
+    assert any(re.search(seen, fault) for fault in found), found
+
+
+async def test_with_all_rules_in_place_nothing_is_seen(postgres_url: str) -> None:
+    workflows = [workflow for case in CASES.values() for workflow in case[1]]
+    groups = [group for case in CASES.values() for group in case[2]]
+    assert await play(postgres_url, plan(workflows, groups)) == []
+
+
+def plan(workflows: list[Workflow], groups: list[tuple[Op, ...]]) -> Plan:
+    """A plan in which hints arrive, but for those to stop."""
+    return Plan(0, tuple(workflows), tuple(groups), lost=0, doubled=0, late=0, unheard=1, slots=8)
