@@ -34,7 +34,7 @@ async def sweep(rows: LiveRows) -> None:
     await SweepGates(Gates(rows.database, Hints(NullPublisher()))).run_once()
 
 
-async def test_both_of_two_limits_hold_at_once(hand: Hand, rows: LiveRows) -> None:
+async def test_c16_both_of_two_limits_hold_at_once(hand: Hand, rows: LiveRows) -> None:
     await hand.declare(limited({"limit": 1, "key": "event.data.k"}, 3))
     runs = await started(hand, "a", "a", "b", "c", "d")
     await sweep(rows)
@@ -47,7 +47,7 @@ async def test_both_of_two_limits_hold_at_once(hand: Hand, rows: LiveRows) -> No
     assert await with_slot(rows, runs) == [1, 3, 4]
 
 
-async def test_limits_can_be_changed_while_runs_wait(hand: Hand, rows: LiveRows) -> None:
+async def test_c16_limits_can_be_changed_while_runs_wait(hand: Hand, rows: LiveRows) -> None:
     await hand.declare(limited(1))
     runs = await started(hand, *"abcde")
     await sweep(rows)
@@ -71,7 +71,7 @@ async def test_a_limit_that_is_taken_away_lets_everyone_through(hand: Hand, rows
         assert await hand.answer(run, RunCompleted(output="1")) is Status.COMPLETED
 
 
-async def test_many_at_once_never_pass_a_limit(hand: Hand, rows: LiveRows) -> None:
+async def test_c16_many_at_once_never_pass_a_limit(hand: Hand, rows: LiveRows) -> None:
     await hand.declare(limited(2))
     runs = await started(hand, *map(str, range(12)))
     for left in range(12, 0, -1):

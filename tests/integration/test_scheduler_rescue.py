@@ -117,7 +117,7 @@ async def test_the_last_attempt_fails_the_run(rows: LiveRows, rescue: Rescue, re
     assert await rows.value("select body from rt.mark where kind = 'child_end' and target = $1", parent) == str(run)
 
 
-async def test_an_owner_whose_session_is_gone_is_dead_after_two_seconds(rows: LiveRows, rescue: Rescue) -> None:
+async def test_c19_an_owner_whose_session_is_gone_is_dead_after_two_seconds(rows: LiveRows, rescue: Rescue) -> None:
     fresh = await rows.owner(silent_ms=1_000)
     gone = await rows.owner(silent_ms=2_500)
     kept, moved = await rows.held(fresh), await rows.held(gone)
@@ -156,7 +156,7 @@ async def test_a_living_owner_whose_session_was_cut_off_is_not_buried(
     assert await rows.status(run) is Status.RUNNING
 
 
-async def test_a_slow_owner_with_a_living_session_is_not_buried_early(
+async def test_c19_a_slow_owner_with_a_living_session_is_not_buried_early(
     rows: LiveRows, rescue: Rescue, postgres_url: str
 ) -> None:
     owner = await rows.owner(silent_ms=20_000)
@@ -207,7 +207,7 @@ async def test_runs_of_owners_that_are_unknown_or_were_buried_by_others_are_foun
     assert [await rows.status(run) for run in runs] == [Status.QUEUED, Status.QUEUED]
 
 
-async def test_a_rescued_run_keeps_its_slot(rows: LiveRows, rescue: Rescue) -> None:
+async def test_c17_a_rescued_run_keeps_its_slot(rows: LiveRows, rescue: Rescue) -> None:
     owner = await rows.owner(silent_ms=SILENT_MS)
     run = await rows.start_one(ga=7)
     await rows.value("update rt.live set st = 'q', slot = true where id = $1", run)

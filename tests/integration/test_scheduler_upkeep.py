@@ -70,7 +70,7 @@ async def test_no_tenants_backlog_hides_anothers_run(rows: LiveRows, recorder: R
     assert len(recorder.ready) <= BATCH
 
 
-async def test_usage_is_folded_exactly_once_by_any_number_of_schedulers(rows: LiveRows) -> None:
+async def test_c27_usage_is_folded_exactly_once_by_any_number_of_schedulers(rows: LiveRows) -> None:
     await rows.start(7)
     expected: Counter[tuple[int, str]] = Counter({(1, "r"): 7})
     for place in range(400):

@@ -87,7 +87,7 @@ async def test_a_hinted_timer_nearer_than_all_known_is_fired_in_time(rows: LiveR
     assert late_ms >= 0
 
 
-async def test_a_timer_whose_hint_was_lost_is_found_by_the_pass(rows: LiveRows, recorder: Recorder) -> None:
+async def test_c22_a_timer_whose_hint_was_lost_is_found_by_the_pass(rows: LiveRows, recorder: Recorder) -> None:
     wake = new_wake(rows.database, recorder)
     async with ticking(wake):
         await rows.asleep(0)
