@@ -63,8 +63,8 @@ MEANINGS = {
     "WORKFLOWS_ALLOWED_ENDPOINT_CIDRS": "Allow functions in these ranges, otherwise refused.",
     "WORKFLOWS_PUBLIC_API_URL": "The API's URL as seen from outside, for the URL of the queue bridge. Without it no URL"
     " is shown.",
-    "WORKFLOWS_QUEUE_MAX_DELIVER": "A message of a JetStream stream that fails becomes a dead letter when it was delivered"
-    " this often.",
+    "WORKFLOWS_QUEUE_MAX_DELIVER": "A message of a JetStream stream that fails becomes a dead letter when it was"
+    " delivered this often.",
     "WORKFLOWS_QUEUE_ACK_WAIT": "A message that a process took and did not account for comes again after this time.",
     "WORKFLOWS_KEY_ROTATION_GRACE": "How long the signing key before the current one signs along after a rotation.",
     "WORKFLOWS_RUN_RETENTION_DAYS": "How long ended runs are kept, in days.",

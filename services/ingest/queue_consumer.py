@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from services.core.bus.jetstream import Bus
 from services.core.bus.pull import Pull
 from services.core.bus.queue_stream import (
-    LetterTooLarge,
     QueueMessage,
     QueueStream,
     StreamAway,
@@ -66,6 +65,7 @@ class ConsumerParts:
     probe: Probe = no_probe
     backoff_ms: Callable[[int, float], int] = backoff_ms
     look_again_s: float = 5.0
+    check_again_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class QueueConsumer:
         await self._idle.wait()
 
     async def _consume(self, session: Session) -> None:
-        """Pull until the consumer is gone, the session ends or the database does."""
+        """Pull until the consumer is gone, the session ends, the database does, or it is time to look at the stream."""
 
         async def take(messages: list[QueueMessage]) -> None:
             self._idle.clear()
@@ -136,11 +136,14 @@ class QueueConsumer:
             finally:
                 self._idle.set()
 
-        while not self._closing and not session.closed.is_set():
-            self._pull = self.stream.pull(session)
+        time = asyncio.get_running_loop().time
+        until = time() + self._parts.check_again_s
+        while not self._closing and not session.closed.is_set() and (left_s := until - time()) > 0:
+            self._pull = self.stream.pull(session, expires_s=left_s)
             await self.stream.run_pull(self._pull, take)
+            if self._pull.received == 0:
+                await asyncio.sleep(_NO_SPIN_S)  # refused requests end at once
             if self._pull.missing:
-                await asyncio.sleep(_NO_SPIN_S)
                 return
 
     async def _take(self, session: Session, messages: Sequence[QueueMessage]) -> None:
@@ -216,7 +219,7 @@ class QueueConsumer:
         reasons = self._reasons(message, error)
         try:
             await bury(session, stream.subjects, message, subject, key, reasons)
-        except (LetterTooLarge, *FAULTS) as fault:
+        except Exception as fault:  # whatever it is, it must not keep the messages behind it waiting
             log.error("a dead letter could not be kept", extra={**self._names(), "fault": str(fault) or repr(fault)})
             await put_back(session, message, self._delay_s(message))
             return

@@ -92,6 +92,21 @@ async def test_a_tenant_consumes_only_streams_that_are_open_to_it(
     assert (found is not None) is (consumed == "all")
 
 
+async def test_a_stream_that_is_closed_to_a_tenant_is_left(
+    hand: Hand, project: ProjectRow, producer: Producer, stream: str, nats_url: str, nats_prefix: str
+) -> None:
+    await producer.make(stream)
+    async with bridging(hand.database, nats_url, nats_prefix, check_again_s=0.2) as replica:
+        await replica.until("1 streams")
+        info = await producer.jetstream.stream_info(stream)
+        await producer.jetstream.update_stream(info.config.evolve(metadata={"runr.tenants": "acme"}))
+        await replica.until("1 streams, 1 of them not consumed")
+        await producer.publish(stream, *numbered(1))
+        await producer.jetstream.update_stream(info.config)
+        await replica.until("1 streams")
+        await until_runs(hand, 1)
+
+
 async def test_the_engines_own_streams_are_nobodys(hand: Hand, sealer: Sealer, nats_url: str, nats_prefix: str) -> None:
     await change_stream(hand, sealer, f"nats:{nats_prefix.upper()}_READY")
     async with bridging(hand.database, nats_url, nats_prefix) as replica:

@@ -96,15 +96,15 @@ class QueueStream:
         except NotFoundError:
             return
 
-    def pull(self, session: Session) -> Pull[QueueMessage]:
-        """A request for the next messages."""
+    def pull(self, session: Session, *, expires_s: float = _EXPIRES_S) -> Pull[QueueMessage]:
+        """A request for the next messages, open for at most `expires_s` and at most 15 s."""
 
         async def receive(message: Msg) -> QueueMessage | None:
             return _queue_message(message)
 
         # A message larger than the request allows would block all behind it.
         max_bytes = max(_MIN_PULL_BYTES, session.client.max_payload + _AROUND_BYTES)
-        return Pull(session, batch=_BATCH, max_bytes=max_bytes, expires_s=_EXPIRES_S, receive=receive)
+        return Pull(session, batch=_BATCH, max_bytes=max_bytes, expires_s=min(expires_s, _EXPIRES_S), receive=receive)
 
     async def run_pull(
         self, pull: Pull[QueueMessage], deliver: Callable[[list[QueueMessage]], Awaitable[None]]
