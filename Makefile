@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo dev test lint types proto proto-check unit integration clean
+.PHONY: help install demo dev test lint types proto proto-check unit integration soak clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ unit: $(STAMP) ## Only the tests without I/O
 
 integration: $(STAMP) ## Only the tests with one real dependency
 	$(BIN)/python -m pytest tests/integration
+
+soak: $(STAMP) ## Random episodes of the whole engine for RUNR_SOAK_SECONDS (600), from RUNR_SOAK_SEED on
+	RUNR_SOAK_SECONDS=$${RUNR_SOAK_SECONDS:-600} $(BIN)/python -m pytest tests/model -k soak -s
 
 proto: $(STAMP) ## Generate the code of the protos
 	$(BIN)/python proto/generate.py
