@@ -16,6 +16,7 @@ import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -47,6 +48,8 @@ _SETTINGS = {
     "WORKFLOWS_LEASE_TTL": f"{LEASE_TTL_S:g}s",
     "WORKFLOWS_HEARTBEAT": "500ms",
 }
+# A path of the API that each service answers.
+_SERVED_BY = {"scheduler": "/projects", "executor": "/projects/default/workflows/app", "ingest": "/events"}
 _NOT_INHERITED = ("RUNR_", "WORKFLOWS_", "OTEL_", "DATABASE_URL", "NATS_URL")
 _numbers = itertools.count(1)
 
@@ -181,8 +184,14 @@ class Stack:
         return self._database.replace("_", "")
 
     async def ready(self, *names: str) -> None:
-        """Wait until these services, or all, may get work."""
-        await asyncio.gather(*(self.children[name].ready() for name in names or self.children))
+        """Wait until these services, or all, may get work, and the gateway has found them again."""
+        wanted = names or tuple(self.children)
+        await asyncio.gather(*(self.children[name].ready() for name in wanted))
+        if self.children["gateway"].runs:
+            async with self.client() as rest:
+                for service, path in _SERVED_BY.items():
+                    if self.children[service].runs and (service in wanted or "gateway" in wanted):
+                        await rest.until(partial(rest.call, "GET", path), lambda reply: reply.status < 500)
 
     async def kill(self, name: str) -> None:
         """SIGKILL; returns when the process is gone."""
