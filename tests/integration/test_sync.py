@@ -146,10 +146,10 @@ async def test_a_refused_list_changes_nothing_but_the_status(
 ) -> None:
     async with serving(await key_of(functions, caller), {"name": "kept"}) as function:
         await functions.set_endpoint(caller, "default", function.url)
-        function.definitions = [{"name": "ok"}, {"name": "bad", "retries": -1}, {"name": "soon", "concurrency": 1}]
+        function.definitions = [{"name": "ok"}, {"name": "bad", "retries": -1}, {"name": "soon", "priority": 1}]
         with pytest.raises(InvalidInput) as refused:
             await functions.sync(tenant, "default")
-        assert [error.path for error in refused.value.errors] == ["workflows[1].retries", "workflows[2].concurrency"]
+        assert [error.path for error in refused.value.errors] == ["workflows[1].retries", "workflows[2].priority"]
         status = await status_of(database, tenant)
         assert status.state == "failed"
         assert "workflows[1].retries" in status.message
