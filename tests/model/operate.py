@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 from typing import Any
 from uuid import UUID
 
@@ -88,6 +89,7 @@ class Operator:
             data=json.dumps(self._data(op.k, op.x)),
             idempotency_key=op.key,
             delay_ms=op.delay_ms,
+            trace=_traceparent(),
         )
         starts = (self._machine.ingest.starter.start(request) for _ in range(op.copies))
         answers = await asyncio.gather(*starts, return_exceptions=True)
@@ -116,7 +118,9 @@ class Operator:
             for (name, _, _, event_id), data in zip(op.events, datas, strict=True)
         ]
         open_before = await self._open_waits(op.tenant)
-        accepting = (self._machine.ingest.acceptor.accept(tenant, events) for _ in range(op.copies))
+        accepting = (
+            self._machine.ingest.acceptor.accept(tenant, events, trace=_traceparent()) for _ in range(op.copies)
+        )
         answers = await asyncio.gather(*accepting, return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException):
@@ -234,3 +238,8 @@ class Operator:
                 await self._machine.cut_ingest()
             case Cut(executor=int(number)):
                 await executors[number].cut()
+
+
+def _traceparent() -> str:
+    """The trace context of a request."""
+    return f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-01"

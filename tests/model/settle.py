@@ -18,7 +18,10 @@ _MOST_IDLE_ROUNDS = 5
 _MOST_SWEEPS = 4
 _LEAST_STEP_MS = 2_100  # over what the sweeps leave to others: marks a second, silent owners two
 
-_BUSY = "select count(*) filter (where st = 'q' or owner = any ($1)), sum(rev), sum(epoch), count(*) from rt.live"
+_BUSY = """
+select count(*) filter (where st = 'q'), count(*) filter (where owner = any ($1)), sum(rev), sum(epoch), count(*)
+from rt.live
+"""
 _OVERDUE = "select exists (select from rt.mark) or exists (select from rt.wait where arming)"
 _STATE = """
 select count(*), (select count(*) from rt.mark), sum(rev), sum(epoch), count(*) filter (where st = 'b') from rt.live
@@ -98,12 +101,12 @@ async def look_at_ends(machine: Machine, ledger: Ledger) -> None:
 
 
 async def _until_still(machine: Machine, slow: int = 0) -> None:
-    """Until no more than `slow` runs are queued or leased by the living, or nothing has moved for some looks."""
+    """Until no run is queued and no more than `slow` are leased by the living, or nothing has moved for some looks."""
     before, still = None, 0
     while still < _STILL_LOOKS:
         async with machine.database.connection() as connection:
             state = tuple(await connection.fetchrow(_BUSY, machine.living))
-        if state[0] <= slow or any(executor.is_dying for executor in machine.executors):
+        if (state[0] == 0 and state[1] <= slow) or any(executor.is_dying for executor in machine.executors):
             return
         still = still + 1 if state == before else 0
         before = state

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 from uuid import UUID
-
-import asyncpg
 
 from services.core.domain.retry import BASE_MS
 from services.core.runtime.ids import ulid_text
+from tests.model.acknowledged import Acknowledged
 from tests.model.ledger import Ledger
 from tests.model.machine import Machine
 from tests.model.script import Await, Invoke, Nap, Send, Step, Work, Workflow, output_of
+from tests.model.stored import Row, Stored, elapsed_ms, payload, read, shown
 from tests.support.invariants import violations
 
 _LEAST_JITTER = 0.8
 _LOST = "WorkerLost"
 _SOON_MS = 10_000  # within which schedulers carry out what its executor did not
-
-Row = Mapping[str, Any]
 
 
 async def judge(machine: Machine, ledger: Ledger) -> list[str]:
@@ -30,42 +26,9 @@ async def judge(machine: Machine, ledger: Ledger) -> list[str]:
     faults += [f"an executor ended by itself: {each.fault!r}" for each in machine.executors if each.fault is not None]
     faults += await violations(machine.url, accepted=ledger.runs)
     async with machine.database.connection() as connection:
-        verdict = Verdict(machine, ledger, await read(connection))
-    return [*faults, *verdict.faults()]
-
-
-class Stored:
-    """Everything that the database holds of runs, by run."""
-
-    def __init__(self, tables: Mapping[str, list[Row]]) -> None:
-        self.runs = {row["id"]: row for row in tables["runs"]}
-        self.ends = {row["run"]: row for row in tables["ends"]}
-        self.events = {row["id"]: row for row in tables["events"]}
-        self.fires = tables["cron_fire"]
-        self.steps = _by_run(tables["steps"])
-        self.attempts = _by_run(tables["attempts"])
-
-
-async def read(connection: asyncpg.Connection) -> Stored:
-    """Read it in one snapshot."""
-    queries = {
-        "runs": "select r.*, w.name as workflow, coalesce(r.event_data, e.data) as data from rt.runs r "
-        "join rt.workflows w on w.id = r.wf left join rt.events e on e.tenant = r.tenant and e.id = r.event",
-        "ends": "select * from rt.ends",
-        "events": "select * from rt.events",
-        "cron_fire": "select * from rt.cron_fire",
-        "steps": "select *, kind::text as kind, status::text as status from rt.steps order by run, seq",
-        "attempts": "select * from rt.attempts order by run, n",
-    }
-    async with connection.transaction(isolation="repeatable_read", readonly=True):
-        return Stored({table: list(map(dict, await connection.fetch(query))) for table, query in queries.items()})
-
-
-def _by_run(rows: list[Row]) -> dict[UUID, list[Row]]:
-    found: dict[UUID, list[Row]] = defaultdict(list)
-    for row in rows:
-        found[row["run"]].append(row)
-    return found
+        stored = await read(connection)
+    faults += Verdict(machine, ledger, stored).faults()
+    return [*faults, *Acknowledged(machine, ledger, stored).faults()]
 
 
 class Verdict:
@@ -83,11 +46,6 @@ class Verdict:
             workflow = self._machine.workflow(row["workflow"])
             named = f"run {run} of {row['workflow']}: "
             yield from (named + fault for fault in self._run(run, row, workflow))
-        yield from self._idempotency()
-        yield from self._duplicates()
-        yield from self._starts_of_events()
-        yield from self._replays()
-        yield from self._ticks()
 
     # ---- one run
 
@@ -116,14 +74,14 @@ class Verdict:
             case "completed":
                 if len(memo) < len(workflow.steps) or stopped:
                     yield f"completed after {[step['sid'] for step in memo]}"
-                saw = [(s["sid"], *_payload(s)) for s in memo]
+                saw = [(s["sid"], *payload(s)) for s in memo]
                 if json.loads(end["output"]) != json.loads(output_of(workflow.name, saw)):
                     yield f"its output is {end['output']}, its memory {saw}"
             case "failed":
                 attempts = self._failed_attempts(run, workflow)
                 if not stopped and attempts < workflow.attempts:
                     yield f"failed with {error} after {attempts} of {workflow.attempts} attempts"
-            case "timed_out" if workflow.timeout_ms is None or _ms(
+            case "timed_out" if workflow.timeout_ms is None or elapsed_ms(
                 self._stored.runs[run]["created_at"], end["ended"]
             ) < (workflow.timeout_ms + self._ledger.delays.get(run, 0)):
                 yield f"timed out within {workflow.timeout_ms} ms"
@@ -155,9 +113,9 @@ class Verdict:
 
     def _step(self, run: UUID, row: Row, memo: Row, workflow: Workflow) -> Iterator[str]:
         step = workflow.step(memo["sid"])
-        shown = self._witness.shown.get((run, step.id))
-        if shown is not None and json.loads(shown) != _shown(memo):
-            yield f"stored as {_shown(memo)}, shown as {shown}"
+        seen = self._witness.shown.get((run, step.id))
+        if seen is not None and json.loads(seen) != shown(memo):
+            yield f"stored as {shown(memo)}, shown as {seen}"
         match step:
             case Work():
                 yield from self._work(run, memo, step, workflow)
@@ -228,9 +186,9 @@ class Verdict:
         if end is None or self._stored.runs[child]["workflow"] != step.workflow:
             yield f"its child {child} is {end} of {self._stored.runs.get(child)}"
         elif name == "InvokeTimeout":
-            if _ms(memo["t0"], memo["t1"]) < step.timeout_ms:
+            if elapsed_ms(memo["t0"], memo["t1"]) < step.timeout_ms:
                 yield f"timed out within {step.timeout_ms} ms"
-            if self._ledger.retried[child] == 0 and _ms(end["ended"], memo["t1"]) > _SOON_MS:
+            if self._ledger.retried[child] == 0 and elapsed_ms(end["ended"], memo["t1"]) > _SOON_MS:
                 yield f"timed out at {memo['t1']}, its child {child} had ended at {end['ended']}"
         elif self._ledger.retried[child] == 0:
             if (memo["status"] == "c") != (end["status"] == "completed"):
@@ -280,93 +238,10 @@ class Verdict:
                 yield f"attempt {k} of step {sid} follows {last}"
             if sid is not None and k > 1 and last is not None:
                 backoff = BASE_MS * 2 ** (k - 2) * _LEAST_JITTER
-                if _ms(last["t1"], attempt["t1"]) < backoff:
-                    yield f"attempt {k} of step {sid} came {_ms(last['t1'], attempt['t1'])} ms after the one before"
+                if (after_ms := elapsed_ms(last["t1"], attempt["t1"])) < backoff:
+                    yield f"attempt {k} of step {sid} came {after_ms} ms after the one before"
             before[sid] = attempt
         delay = self._ledger.delays.get(run) if self._ledger.retried[run] == 0 else None
         started = self._stored.ends[run]["started"]
-        if delay is not None and started is not None and _ms(row["created_at"], started) < delay:
-            yield f"started {_ms(row['created_at'], started)} ms after its creation, not {delay}"
-
-    # ---- what was acknowledged
-
-    def _idempotency(self) -> Iterator[str]:
-        for key, runs in self._ledger.keyed.items():
-            if len(runs) > 1:
-                yield f"starts with the key {key} led to {runs}"
-        for run, news in self._ledger.new.items():
-            if news > 1:
-                yield f"{news} starts said that they started run {run}"
-        for (wf, idem), same in _grouped(self._stored.runs.values(), "wf", "idem").items():
-            if idem is not None and len(same) > 1:
-                yield f"workflow {wf} has {len(same)} runs of key {idem}"
-
-    def _duplicates(self) -> Iterator[str]:
-        by_id = defaultdict(list)
-        for sent in self._ledger.sent:
-            if sent.event_id is not None:
-                by_id[sent.tenant, sent.event_id].append(sent.accepted)
-        for key, answers in by_id.items():
-            firsts = [answer for answer in answers if not answer.duplicate]
-            if len(firsts) != 1 or len({(answer.id, answer.runs) for answer in answers}) != 1:
-                yield f"event {key} was answered {answers}"
-
-    def _starts_of_events(self) -> Iterator[str]:
-        """Each event has started each workflow that it triggers once."""
-        started = Counter(
-            (run["event"], run["workflow"]) for run in self._stored.runs.values() if run["source"] == "event"
-        )
-        yield from (f"event {key} started {n} runs" for key, n in started.items() if n > 1)
-        for sent in self._ledger.sent:
-            if sent.accepted.duplicate:
-                continue
-            hit = {w.name for w in self._machine.plan.workflows if _triggers(w, sent.name, sent.data)}
-            found = {self._stored.runs[run]["workflow"] for run in sent.accepted.runs if run in self._stored.runs}
-            if found - hit or hit - found - self._ledger.touched:
-                yield f"event {sent} started {found}, its triggers are those of {hit}"
-
-    def _replays(self) -> Iterator[str]:
-        for replay, (run, sid) in self._ledger.replays.items():
-            if sid is None:
-                continue
-            mine = {step["sid"]: step for step in self._stored.steps[replay]}
-            for step in self._stored.steps[run]:
-                if step["sid"] == sid:
-                    break
-                copy = mine.get(step["sid"])
-                if step["status"] == "c" and (copy is None or copy["output"] != step["output"]):
-                    yield f"replay {replay} of {run} from {sid} has {copy} for {step}"
-
-    def _ticks(self) -> Iterator[str]:
-        runs = [run for run in self._stored.runs.values() if run["source"] == "cron"]
-        if len(runs) != len(self._stored.fires):
-            yield f"{len(runs)} runs of cron for {len(self._stored.fires)} ticks"
-
-
-def _triggers(workflow: Workflow, name: str, data: Mapping[str, Any]) -> bool:
-    if name not in workflow.triggers:
-        return False
-    above = workflow.triggers[name]
-    return above is None or data["x"] > above
-
-
-def _grouped(rows: Any, *keys: str) -> dict[tuple[Any, ...], list[Row]]:
-    found: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for row in rows:
-        found[tuple(row[key] for key in keys)].append(row)
-    return found
-
-
-def _payload(memo: Row) -> tuple[str, Any]:
-    if memo["status"] == "c":
-        return "completed", json.loads(memo["output"] or "null")
-    return "failed", json.loads(memo["error"])
-
-
-def _shown(memo: Row) -> dict[str, Any]:
-    status, payload = _payload(memo)
-    return {"status": status, "output" if status == "completed" else "error": payload}
-
-
-def _ms(since: Any, until: Any) -> float:
-    return float((until - since).total_seconds() * 1000)
+        if delay is not None and started is not None and elapsed_ms(row["created_at"], started) < delay:
+            yield f"started {elapsed_ms(row['created_at'], started)} ms after its creation, not {delay}"
