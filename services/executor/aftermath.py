@@ -15,12 +15,12 @@ from services.core.engine.gates import Gates
 from services.core.engine.hints import TIMER_HORIZON_MS, Hints
 from services.core.engine.look_back import LookBack
 from services.core.engine.run_events import RunEventMarks, hears_run_events
+from services.core.engine.run_marks import RunMarks
 from services.core.engine.run_traces import RunTraces
 from services.core.engine.send_events import SendEventMarks
 from services.core.runtime.clock import Clock
 from services.core.store.commit_item import CommitItem, Committed
 from services.core.store.database import Database
-from services.core.store.queries import queries
 from services.executor.lease import Lease
 
 log = logging.getLogger(__name__)
@@ -40,6 +40,7 @@ class Aftermath:
         self._database = database
         self._traces = traces or RunTraces.off(database)
         self._gates = Gates(database, hints)
+        self._run_marks = RunMarks(database, hints, self._traces)
         self._touched: set[int | None] = set()
         self._look_back = LookBack(database, hints, self._traces)
         self._arming: asyncio.Queue[UUID] = asyncio.Queue()
@@ -115,19 +116,7 @@ class Aftermath:
                 pass
         if self._has_run_marks:
             self._has_run_marks = False
-            await self._apply_marks()
-
-    async def _apply_marks(self) -> None:
-        async with self._database.connection() as connection:
-            rows = await connection.fetch(queries("executor")["apply_marks"], 0, 500, self._traces.enabled)
-        self._traces.delivered((row["tenant"], row["run"], row["resolved"]) for row in rows)
-        self._traces.ended((row["tenant"], row["run"]) for row in rows if row["cancelled"])
-        await self._gates.grant(gate for row in rows for gate in (row["ga"], row["gb"]))
-        ready = [row["run"] for row in rows if row["owner"] is None and not row["cancelled"]]
-        self._hints.ready(ready)
-        for row in rows:
-            if row["cancelled"]:
-                self._hints.cancelled(row["owner"], [row["run"]])
+            await self._run_marks.cascade()
 
 
 async def _left_to_the_scheduler(work: Awaitable[None]) -> None:

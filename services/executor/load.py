@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import asyncpg
@@ -16,6 +17,7 @@ from services.executor.lease import Lease
 
 log = logging.getLogger(__name__)
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_ERROR = error_json("Error", "the step failed")
 
 
@@ -78,7 +80,7 @@ def _lease(
         test=given["test"],
         parent=given["parent"],
         trace=given["trace"],
-        started_ms=int(live["started"].timestamp() * 1000),
+        started_ms=_unix_ms(live["started"]),
         max_attempts=live["max_att"],
         steps=live["steps"],
         size=live["bytes"],
@@ -89,6 +91,11 @@ def _lease(
         memo=memo,
         failing={sid: n for sid, n in failing.items() if sid not in memo.ids},
     )
+
+
+def _unix_ms(at: datetime) -> int:
+    """Rounded as `rt.ms` does: a function is told the time that the API shows."""
+    return ((at - _EPOCH) // timedelta(microseconds=1) + 500) // 1_000
 
 
 async def load_memos(connection: asyncpg.Connection, tenant: int, runs: Sequence[UUID]) -> dict[UUID, StepsFragment]:

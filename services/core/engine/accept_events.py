@@ -21,6 +21,7 @@ from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints
 from services.core.engine.hit_runs import Aftermath, cancel_runs, lock_runs, resume_waits
 from services.core.engine.retrying import after_commit, retrying
+from services.core.engine.run_marks import RunMarks
 from services.core.engine.run_traces import RunTraces
 from services.core.engine.starts import cancel_waits, insert_starts, start_row
 from services.core.runtime.ids import UlidFactory
@@ -43,6 +44,7 @@ class EventAcceptor:
         self._database = database
         self._traces = traces or RunTraces.off(database)
         self._gates = Gates(database, hints)
+        self._marks = RunMarks(database, hints, self._traces)
         self._fan_out = FanOutMarks(database, hints, traces)
         self._definitions = definitions
         self._hints = hints
@@ -71,6 +73,8 @@ class EventAcceptor:
         await aftermath.tell(tenant, self._hints, self._gates, self._traces, trace)
         for run, workflow, own in aftermath.started:
             self._traces.spans.started(run, workflow, trace=own, parent=trace, begun_ns=begun_ns)
+        if aftermath.ended:
+            await after_commit(self._marks.cascade())
         if aftermath.fans_out:
             await after_commit(self._fan_out.sweep(0))
         return answers

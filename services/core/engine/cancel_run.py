@@ -10,6 +10,7 @@ from services.core.domain.errors import Conflict, NotFound
 from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints
 from services.core.engine.retrying import after_commit, retrying
+from services.core.engine.run_marks import RunMarks
 from services.core.engine.run_traces import RunTraces
 from services.core.store.database import Database
 from services.core.store.queries import queries, tenant_query
@@ -22,6 +23,7 @@ class RunCanceller:
         self._database = database
         self._traces = traces or RunTraces.off(database)
         self._gates = Gates(database, hints)
+        self._marks = RunMarks(database, hints, self._traces)
         self._hints = hints
 
     async def cancel(self, tenant: int, run: UUID, *, keep_children: bool = False) -> None:
@@ -33,6 +35,7 @@ class RunCanceller:
             self._hints.cancelled(ended["owner"], [run])
             await after_commit(self._gates.grant([ended["ga"], ended["gb"]]))
             self._traces.ended([(tenant, run)])
+            await after_commit(self._marks.cascade())
 
     async def _once(self, tenant: int, run: UUID, keep_children: bool, *, again: bool) -> asyncpg.Record | None:
         async with self._database.transaction() as connection:

@@ -8,14 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints
+from services.core.engine.run_marks import BATCH, RunMarks
 from services.core.engine.run_traces import RunTraces
 from services.core.store.database import Database
 from services.core.store.queries import queries
-from services.scheduler.duties.timeout import notify_owners
 
-BATCH = 500
 MIN_AGE_MS = 1_000
 
 _PERIOD_S = 1.0
@@ -30,9 +28,7 @@ class Marks:
 
     def __init__(self, database: Database, hints: Hints, traces: RunTraces | None = None) -> None:
         self._database = database
-        self._traces = traces or RunTraces.off(database)
-        self._gates = Gates(database, hints)
-        self._hints = hints
+        self._marks = RunMarks(database, hints, traces or RunTraces.off(database))
         self._nudged = asyncio.Event()
 
     def nudge(self) -> None:
@@ -54,21 +50,13 @@ class Marks:
         resumed = cancelled = 0
         left: int | None = None
         for _ in range(_MAX_ROUNDS):
+            applied = await self._marks.apply(min_age_ms)
             async with self._database.connection() as connection:
-                rows = await connection.fetch(
-                    queries("scheduler")["apply_marks"], min_age_ms, BATCH, self._traces.enabled
-                )
                 before = left
                 left = await connection.fetchval(queries("scheduler")["count_marks"], min_age_ms, _COUNTED)
-            await self._gates.grant(gate for row in rows for gate in (row["ga"], row["gb"]))
-            ended = [row for row in rows if row["cancelled"]]
-            notify_owners(self._hints, ((row["owner"], row["run"]) for row in ended))
-            self._traces.delivered((row["tenant"], row["run"], row["resolved"]) for row in rows)
-            self._traces.ended((row["tenant"], row["run"]) for row in ended)
-            self._hints.ready([row["run"] for row in rows if not row["cancelled"] and row["owner"] is None])
-            cancelled += len(ended)
-            resumed += len(rows) - len(ended)
-            if ended:
+            cancelled += applied.cancelled
+            resumed += applied.resumed
+            if applied.cancelled:
                 min_age_ms = 0  # children of children: their marks are a moment old
             elif not left or left == before:  # what is left waits for locks of others, or a retried child's second end
                 break

@@ -146,3 +146,6 @@ delete from rt.mark where id = (select id from rt.mark where id = $1 for update 
 
 -- name: stored_event
 select name, data, ts from {t}.events where id = $1;
+
+-- name: apply_marks
+select run, tenant, owner, ga, gb, cancelled, resolved from rt.apply_marks_v1($1, $2, $3);

@@ -43,6 +43,3 @@ cross join lateral (
     select a.run, a.sid, a.k from {t}.attempts a where a.run = u.run and a.n >= u.att_from and a.sid is not null offset 0
 ) a
 group by a.run, a.sid;
-
--- name: apply_marks
-select * from rt.apply_marks_v1($1, $2, $3);

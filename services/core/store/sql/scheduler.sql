@@ -25,9 +25,6 @@ select rt.bury_v1($1, $2);
 -- name: rescue
 select run, tenant, ended from rt.rescue_v1($1);
 
--- name: apply_marks
-select run, tenant, owner, ga, gb, cancelled, resolved from rt.apply_marks_v1($1, $2, $3);
-
 -- name: count_marks
 -- Of the kinds that apply_marks knows; counts no further than the limit.
 select count(*) from (
