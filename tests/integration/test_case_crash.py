@@ -67,10 +67,11 @@ async def test_case_22_crash_between_persist_and_dispatch(
     bus = ToTheLiving()
     options: dict[str, Any] = {"lease": LEASE, "definitions": DefinitionsCache(sealer), "publisher": bus}
     doomed = bus.executor = make_incarnation(rows.database, functions, probe=probe, **options)
-    async with living(doomed) as life:
-        await SweepGates(Gates(rows.database, Hints(bus))).run_once()  # the first run gets the slot
-        await asyncio.wait_for(probe.fell.wait(), 30)
-        await kill(rows.database, doomed, life)
+    await doomed.owner.register()
+    life = asyncio.create_task(doomed.run())
+    await SweepGates(Gates(rows.database, Hints(bus))).run_once()  # the first run gets the slot
+    await asyncio.wait_for(probe.fell.wait(), 30)
+    await kill(rows.database, doomed, life)
     bus.executor = make_incarnation(rows.database, functions, **options)
     async with living(bus.executor):
         await tick_until_ended(rows, runs, Hints(bus))
