@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from uuid import UUID
 
 from services.core.domain.errors import Unavailable
@@ -23,6 +24,14 @@ from services.executor.owner import Owner
 log = logging.getLogger(__name__)
 
 _LOOK_AGAIN_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Held:
+    """A lease in memory, and who drives it."""
+
+    lease: Lease
+    task: asyncio.Task[None]
 
 
 class Incarnation:
@@ -44,7 +53,8 @@ class Incarnation:
         self._aftermath = aftermath
         self._database = database
         self._slots = slots
-        self._held: dict[UUID, asyncio.Task[None]] = {}
+        self._held: dict[UUID, _Held] = {}
+        self._doubts: set[asyncio.Task[None]] = set()
         self._claimer = make_claimer(self._room, self._accept)
         self._driver = make_driver(self._may_go_on)
         self._draining = False
@@ -60,12 +70,16 @@ class Incarnation:
         if not self._draining:
             self._claimer.hint(runs)
 
-    def abandon(self, runs: Iterable[UUID]) -> None:
-        """These runs are not ours any more: stop their invocations. Their late answers would be fenced anyway."""
-        for run in runs:
-            task = self._held.get(run)
-            if task is not None:
-                task.cancel()
+    def abandon(self, runs: Iterable[UUID]) -> asyncio.Task[None]:
+        """Somebody says that these runs are not ours any more: stop the invocations of those that are not.
+
+        A hint only says where to look. One that comes late may speak of a lease before the one that is held now. The
+        answer is the look, which nobody needs to wait for.
+        """
+        doubt = asyncio.create_task(self._stop_lost([run for run in runs if run in self._held]))
+        self._doubts.add(doubt)
+        doubt.add_done_callback(self._doubts.discard)
+        return doubt
 
     async def run(self) -> None:
         """Hold runs until cancelled. Raises OwnerLost when this owner is dead to the others."""
@@ -76,7 +90,7 @@ class Incarnation:
                 group.create_task(self._claimer.run(), name="claimer")
                 group.create_task(self.owner.keep(lambda: self._held.keys()), name="heartbeat")
         finally:
-            for task in self._held.values():
+            for task in (*(held.task for held in self._held.values()), *self._doubts):
                 task.cancel()
 
     async def drain(self) -> None:
@@ -89,13 +103,13 @@ class Incarnation:
 
     async def leave(self) -> None:
         """Give back whatever is still held, without an attempt (rulings O8), then stop existing."""
-        for task in list(self._held.values()):
-            task.cancel()
+        for held in list(self._held.values()):
+            held.task.cancel()
         try:
             # The database knows best: runs whose tasks were cancelled before this are in no memory any more.
             async with self._database.connection() as connection:
-                held = [row["id"] for row in await connection.fetch(queries("executor")["held_runs"], self.owner.id)]
-            await self._let_go(held)
+                rows = await connection.fetch(queries("executor")["held_runs"], self.owner.id)
+            await self._let_go([row["id"] for row in rows])
         except Unavailable:
             log.warning("what is still held is left to be recovered: the database is away")
         await self.owner.leave()
@@ -116,8 +130,10 @@ class Incarnation:
         return not self._draining and self.owner.may_invoke
 
     def _accept(self, lease: Lease) -> None:
-        task = asyncio.create_task(self._hold(lease), name=f"run {lease.run}")
-        self._held[lease.run] = task
+        before = self._held.get(lease.run)
+        if before is not None:
+            before.task.cancel()  # it was taken from us and has come back: what the earlier lease still does is fenced
+        self._held[lease.run] = _Held(lease, asyncio.create_task(self._hold(lease), name=f"run {lease.run}"))
 
     async def _hold(self, lease: Lease) -> None:
         try:
@@ -132,10 +148,25 @@ class Incarnation:
             await asyncio.sleep(1)
             await self._let_go([lease.run])
         finally:
-            if self._held.get(lease.run) is asyncio.current_task():
+            held = self._held.get(lease.run)
+            if held is not None and held.lease is lease:
                 del self._held[lease.run]
             self._claimer.has_room()
             self._freed.set()
+
+    async def _stop_lost(self, runs: list[UUID]) -> None:
+        doubted = [self._held[run] for run in runs if run in self._held]
+        if not doubted:
+            return
+        try:
+            async with self._database.connection() as connection:
+                rows = await connection.fetch(queries("executor")["leases"], self.owner.id, runs)
+        except Unavailable:
+            return  # their late answers will be fenced anyway
+        ours = {(row["id"], row["epoch"]) for row in rows}
+        for held in doubted:
+            if (held.lease.run, held.lease.epoch) not in ours:
+                held.task.cancel()
 
     async def _let_go(self, runs: list[UUID]) -> None:
         if runs:

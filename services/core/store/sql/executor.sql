@@ -13,6 +13,9 @@ delete from rt.owner where id = $1;
 -- name: held_runs
 select id, epoch from rt.live where owner = $1;
 
+-- name: leases
+select id, epoch from rt.live where owner = $1 and id = any ($2);
+
 -- name: let_go
 select * from rt.let_go_v1($1, $2);
 
