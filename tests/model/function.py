@@ -20,6 +20,9 @@ from tests.model.script import Json, Work, Workflow, answer, output_of
 Place = tuple[UUID, str]
 """A step of a run."""
 
+Body = tuple[UUID, str, int]
+"""A step of a run in one of its lives: a retry begins another."""
+
 Gate = tuple[str, str, int, object]
 """URL of the project, workflow, place and key of a concurrency limit."""
 
@@ -29,7 +32,9 @@ class Witness:
     """What functions have seen. `faults` are what they must never see."""
 
     faults: list[str] = field(default_factory=list)
-    bodies: Counter[Place] = field(default_factory=Counter)
+    lives: Counter[UUID] = field(default_factory=Counter)
+    bodies: Counter[Body] = field(default_factory=Counter)
+    failures: Counter[Body] = field(default_factory=Counter)
     failed: Counter[Place] = field(default_factory=Counter)
     stumbled: Counter[Place] = field(default_factory=Counter)
     answered: dict[Place, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -118,15 +123,17 @@ class Functions:
         if self.witness.stumbled[place] < step.stumbles:
             self.witness.stumbled[place] += 1
             return {"op": "run_failed", "error": {"name": "Stumble", "message": step.id}}
-        self.witness.bodies[place] += 1
+        body = (run, step.id, self.witness.lives[run])
+        self.witness.bodies[body] += 1
         token = secrets.token_hex(8)
         self.witness.inside[token] = run
         try:
-            return await self._work(place, step, token)
+            return await self._work(body, step, token)
         finally:
             del self.witness.inside[token]
 
-    async def _work(self, place: Place, step: Work, token: str) -> Json:
+    async def _work(self, body: Body, step: Work, token: str) -> Json:
+        place = body[:2]
         if step.slow and not self.open:
             waiting = asyncio.get_running_loop().create_future()
             self._slow.append(waiting)
@@ -134,6 +141,7 @@ class Functions:
         named = {"id": step.id, "name": step.id}
         if step.fails or self.witness.failed[place] < step.failures:
             self.witness.failed[place] += 1
+            self.witness.failures[body] += 1
             error = {"name": "Boom", "message": step.id}
             return {"op": "step_failed", "error": error, "non_retriable": step.non_retriable, **named}
         self.witness.answered[place].add(token)

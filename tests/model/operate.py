@@ -172,6 +172,7 @@ class Operator:
         witness = self._machine.functions.witness
         witness.forget_failures(run)
         late = witness.tokens_inside(run)
+        witness.lives[run] += 1
         try:
             await self._machine.ingest.retrier.retry(await self._tenant_of(run), run)
         except Conflict:

@@ -221,12 +221,13 @@ class Verdict:
 
     def _executions(self, run: UUID, workflow: Workflow) -> Iterator[str]:
         """A body runs once, and once more for each failure and each time that its run was taken from its holder."""
-        losses = sum(_LOST in row["error"] for row in self._stored.attempts[run])
-        losses += self._ledger.retried[run] + self._ledger.interrupted[run]
+        losses = sum(_LOST in row["error"] for row in self._stored.attempts[run]) + self._ledger.interrupted[run]
         for step in workflow.steps:
-            bodies, failed = self._witness.bodies[run, step.id], self._witness.failed[run, step.id]
-            if bodies > 1 + failed + losses:
-                yield f"step {step.id} ran {bodies} times, with {failed} failures and {losses} losses of the run"
+            for life in range(self._witness.lives[run] + 1):
+                body = (run, step.id, life)
+                bodies, failed = self._witness.bodies[body], self._witness.failures[body]
+                if bodies > 1 + failed + losses:
+                    yield f"step {step.id} ran {bodies} times, with {failed} failures and {losses} losses of the run"
 
     def _attempts(self, run: UUID, row: Row) -> Iterator[str]:
         """Failed attempts of a step are counted without a gap, and come no sooner than their backoff."""

@@ -10,7 +10,7 @@ from uuid import UUID
 Ready = Callable[[Sequence[UUID]], None]
 Cancelled = Callable[[int, Sequence[UUID]], None]
 
-_LATE_S = 0.05
+_LATE_S = 0.2
 
 
 class Wire:
