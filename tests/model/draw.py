@@ -69,6 +69,7 @@ def _upper(rng: random.Random, level: int, number: int, below: list[Workflow]) -
         timeout_ms=_timeout(rng),
         once_per_n=rng.random() < 0.2,
         cancelled_by=STOP if rng.random() < 0.4 else None,
+        cancel_within_ms=rng.choice((None, 60_000)),
     )
 
 

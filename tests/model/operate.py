@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -32,7 +33,7 @@ from tests.model.plan import (
     Start,
     Tick,
 )
-from tests.model.script import Await
+from tests.model.script import Await, Workflow
 from tests.model.settle import let_pass, look_at_ends, settle
 
 _WHOSE = """
@@ -133,14 +134,23 @@ class Operator:
                 if not accepted.duplicate:
                     await self._resumed(op.tenant, name, data, accepted, open_before)
 
-    async def _open_waits(self, tenant: int) -> list[tuple[UUID, UUID, str]]:
-        query = "select id, run, sid from rt.wait where tenant = $1 and kind = 'e' and due_at > rt.now()"
+    async def _open_waits(self, tenant: int) -> list[tuple[UUID, UUID, str | None]]:
+        """Waits for events that time has not ended: id, run, and step; no step: what cancels the run."""
+        query = """
+            select id, run, sid from rt.wait
+            where tenant = $1 and kind in ('e', 'x') and (due_at is null or due_at > rt.now())
+        """
         async with self._machine.database.connection() as connection:
             rows = await connection.fetch(query, self._machine.tenants[tenant])
         return [(row["id"], row["run"], row["sid"]) for row in rows]
 
     async def _resumed(
-        self, tenant: int, name: str, data: dict[str, Any], accepted: Accepted, before: list[tuple[UUID, UUID, str]]
+        self,
+        tenant: int,
+        name: str,
+        data: dict[str, Any],
+        accepted: Accepted,
+        before: list[tuple[UUID, UUID, str | None]],
     ) -> None:
         """No wait that was open before the event was sent, and that it matches, may be open after it was accepted."""
         still = {id for id, _, _ in await self._open_waits(tenant)}
@@ -149,9 +159,9 @@ class Operator:
                 continue
             async with self._machine.database.connection() as connection:
                 row = await connection.fetchrow(_WHOSE, run)
-            step = self._machine.workflow(row["name"]).step(sid)
-            if isinstance(step, Await) and step.event == name and step.takes(data, json.loads(row["data"])):
-                self._ledger.faults.append(f"event {accepted.id} did not resume wait {id} ({sid}) of run {run}")
+            if _matches(self._machine.workflow(row["name"]), sid, name, data, json.loads(row["data"])):
+                did = "cancel" if sid is None else f"resume {sid} of"
+                self._ledger.faults.append(f"event {accepted.id} did not {did} run {run} by its wait {id}")
 
     async def _cancel(self, op: Cancel) -> None:
         run = await self._pick(op.which, "select id from rt.live order by id")
@@ -244,3 +254,11 @@ class Operator:
 def _traceparent() -> str:
     """The trace context of a request."""
     return f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-01"
+
+
+def _matches(workflow: Workflow, sid: str | None, name: str, data: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
+    """Whether a wait of a run with its own data is for an event."""
+    if sid is None:
+        return workflow.cancelled_by == name and data["k"] == own.get("k")
+    step = workflow.step(sid)
+    return isinstance(step, Await) and step.event == name and step.takes(data, own)

@@ -95,6 +95,7 @@ class Workflow:
     cron: str | None = None
     once_per_n: bool = False
     cancelled_by: str | None = None
+    cancel_within_ms: int | None = None
 
     @property
     def attempts(self) -> int:
@@ -127,7 +128,8 @@ class Workflow:
         if self.once_per_n:
             found["idempotency"] = "event.data.n"
         if self.cancelled_by is not None:
-            found["cancel_on"] = [{"event": self.cancelled_by, "match": "data.k"}]
+            within = {} if self.cancel_within_ms is None else {"timeout": f"{self.cancel_within_ms}ms"}
+            found["cancel_on"] = [{"event": self.cancelled_by, "match": "data.k", **within}]
         return found
 
 

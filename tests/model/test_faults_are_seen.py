@@ -108,7 +108,7 @@ CASES: dict[str, tuple[Break, list[Workflow], list[tuple[Op, ...]], str]] = {
         Break(statement="create rule lost as on insert to rt.wait_path do instead nothing"),
         [workflow("matched", Await(id="a", event="ext.a", matched=True, above=None, timeout_ms=DAY_MS))],
         [(start("matched"),), (Settle(),), (emit("ext.a"),)],
-        "did not resume",
+        "did not resume a of run",
     ),
     "looking back that comes too late": (
         Break("fire_v1", "(not w.arming or w.due_at <= v_patience)", "true"),

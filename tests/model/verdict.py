@@ -17,6 +17,7 @@ from tests.support.invariants import violations
 
 _LEAST_JITTER = 0.8
 _LOST = "WorkerLost"
+_SLACK_MS = 5_000  # an event is looked up before it is stored
 _SOON_MS = 10_000  # within which schedulers carry out what its executor did not
 
 
@@ -107,7 +108,14 @@ class Verdict:
             self._ledger.retried[parent] or self._stored.ends[parent]["status"] in ("cancelled", "timed_out")
         ):
             return True
-        return any(ulid_text(run) in row["effects"] for row in self._stored.events.values() if row["name"] == "stop")
+        created, within_ms = self._stored.runs[run]["created_at"], workflow.cancel_within_ms
+        late_ms = float("inf") if within_ms is None or self._ledger.retried[run] else within_ms
+        late_ms += self._ledger.delays.get(run, 0)
+        return any(
+            ulid_text(run) in event["effects"] and elapsed_ms(created, event["received_at"]) <= late_ms + _SLACK_MS
+            for event in self._stored.events.values()
+            if event["name"] == workflow.cancelled_by
+        )
 
     # ---- one step
 
