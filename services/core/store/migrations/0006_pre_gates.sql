@@ -13,22 +13,27 @@ create function rt.grant_v1(p_gates bigint[]) returns table (run uuid, tenant in
 declare
     v_gate record; v_run record; v_room int; v_a int; v_b int;
 begin
-    -- One lock per gate, or per workflow if it has two limits, taken in one order: two granters never count at once.
+    -- One lock per gate, or per workflow if it has two limits, taken in one order: two granters never count at once. A gate's
+    -- lock goes with a share of its workflow's: limits are edited while runs of before the edit, with one gate, are still there.
     for v_gate in
-        select distinct r.tenant, r.wf, case when r.gb is null then r.ga end as ga, r.gb is not null as two,
-               case when r.gb is null then r.ga else r.wf end as lock
+        select distinct r.tenant, r.wf, case when r.gb is null then r.ga end as ga, r.gb is not null as two
         from rt.live r
         where r.st = 'b' and (r.ga = any (p_gates) or r.gb = any (p_gates))
-        order by lock
+        order by r.wf, two desc, ga
     loop
-        perform pg_advisory_xact_lock(hashint8(v_gate.lock), 1);
+        if v_gate.two then
+            perform pg_advisory_xact_lock(hashint8(v_gate.wf), 1);
+        else
+            perform pg_advisory_xact_lock_shared(hashint8(v_gate.wf), 1);
+            perform pg_advisory_xact_lock(hashint8(v_gate.ga), 2);
+        end if;
         v_a := rt.limit_of(v_gate.tenant, v_gate.wf, 0);
         if not v_gate.two then
             v_room := coalesce(v_a, 1000000) - (select count(*) from rt.live r where r.ga = v_gate.ga and r.slot);
             return query
                 update rt.live r set slot = true, st = 'q'
                 where r.id = any (array(
-                    select c.id from rt.live c where c.ga = v_gate.ga and c.st = 'b'
+                    select c.id from rt.live c where c.ga = v_gate.ga and c.gb is null and c.st = 'b'
                     order by c.qk limit least(greatest(v_room, 0), 1000) for no key update skip locked))
                 returning r.id, r.tenant;
         else
