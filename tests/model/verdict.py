@@ -139,7 +139,9 @@ class Verdict:
 
     def _work(self, run: UUID, memo: Row, step: Work, workflow: Workflow) -> Iterator[str]:
         fails = step.fails or step.failures >= workflow.attempts
-        if (memo["status"] == "f") != fails:
+        # A failure that was answered too late, or that a retry has dropped, is not there for the step to fail for good.
+        excused = not step.fails and self._losses(run) + self._witness.lives[run] > 0
+        if (memo["status"] == "f") != fails and not excused:
             yield f"is {memo['status']}, and its script says {step}"
         if memo["status"] == "c" and json.loads(memo["output"])["token"] not in self._tokens(run, step.id):
             yield f"was never answered {memo['output']}"
@@ -229,13 +231,17 @@ class Verdict:
 
     def _executions(self, run: UUID, workflow: Workflow) -> Iterator[str]:
         """A body runs once, and once more for each failure and each time that its run was taken from its holder."""
-        losses = sum(_LOST in row["error"] for row in self._stored.attempts[run]) + self._ledger.interrupted[run]
+        losses = self._losses(run)
         for step in workflow.steps:
             for life in range(self._witness.lives[run] + 1):
                 body = (run, step.id, life)
                 bodies, failed = self._witness.bodies[body], self._witness.failures[body]
                 if bodies > 1 + failed + losses:
                     yield f"step {step.id} ran {bodies} times, with {failed} failures and {losses} losses of the run"
+
+    def _losses(self, run: UUID) -> int:
+        """How often the run was taken from its holder, or given back by one that stopped."""
+        return sum(_LOST in row["error"] for row in self._stored.attempts[run]) + self._ledger.interrupted[run]
 
     def _attempts(self, run: UUID, row: Row) -> Iterator[str]:
         """Failed attempts of a step are counted without a gap, and come no sooner than their backoff."""
