@@ -11,7 +11,7 @@ $$;
 create function rt.grant_v1(p_gates bigint[]) returns table (run uuid, tenant int) language plpgsql as $$
 #variable_conflict use_column
 declare
-    v_gate record; v_run record; v_room int; v_a int; v_b int;
+    v_gate record; v_run record; v_room int; v_a int; v_b int; v_full bigint[]; v_read int;
 begin
     -- One lock per gate, or per workflow if it has two limits, taken in one order: two granters never count at once. A gate's
     -- lock goes with a share of its workflow's: limits are edited while runs of before the edit, with one gate, are still there.
@@ -38,15 +38,28 @@ begin
                 returning r.id, r.tenant;
         else
             v_b := rt.limit_of(v_gate.tenant, v_gate.wf, 1);
-            for v_run in
-                select r.id, r.ga, r.gb from rt.live r
-                where r.wf = v_gate.wf and r.st = 'b' and (r.ga = any (p_gates) or r.gb = any (p_gates))
-                order by r.qk limit 1000 for no key update skip locked
-            loop
-                if (select count(*) from rt.live r where r.ga = v_run.ga and r.slot) < coalesce(v_a, 1000000)
-                   and (select count(*) from rt.live r where r.gb = v_run.gb and r.slot) < coalesce(v_b, 1000000) then
-                    return query update rt.live r set slot = true, st = 'q' where r.id = v_run.id returning r.id, r.tenant;
-                end if;
+            v_full := '{}';
+            -- Runs before a gate that is full are passed over, however many and however old: they hold up no other.
+            for v_round in 1..10 loop
+                v_read := 0;
+                for v_run in
+                    select r.id, r.ga, r.gb from rt.live r
+                    where r.wf = v_gate.wf and r.st = 'b' and r.gb is not null and (r.ga = any (p_gates) or r.gb = any (p_gates))
+                      and r.ga <> all (v_full) and r.gb <> all (v_full)
+                    order by r.qk limit 1000 for no key update skip locked
+                loop
+                    v_read := v_read + 1;
+                    if v_run.ga = any (v_full) or v_run.gb = any (v_full) then
+                        continue;
+                    elsif (select count(*) from rt.live r where r.ga = v_run.ga and r.slot) >= coalesce(v_a, 1000000) then
+                        v_full := v_full || v_run.ga;
+                    elsif (select count(*) from rt.live r where r.gb = v_run.gb and r.slot) >= coalesce(v_b, 1000000) then
+                        v_full := v_full || v_run.gb;
+                    else
+                        return query update rt.live r set slot = true, st = 'q' where r.id = v_run.id returning r.id, r.tenant;
+                    end if;
+                end loop;
+                exit when v_read < 1000;
             end loop;
         end if;
     end loop;

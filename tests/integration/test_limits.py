@@ -1,4 +1,4 @@
-"""Concurrency limits that are edited while runs of before the edit wait (rulings C16): none is ever exceeded."""
+"""Concurrency limits (rulings C16) that are edited while runs of before the edit wait, and with very many before one gate."""
 
 from __future__ import annotations
 
@@ -64,3 +64,17 @@ async def test_granters_of_before_and_after_the_edit_do_not_count_at_once(hand: 
                     await asyncio.sleep(0.01)
         third = await other
         assert await slots(rows) == {first, waits}, f"not {third}: two at a time"
+
+
+async def test_many_runs_before_a_full_gate_do_not_hold_up_those_of_another_key(hand: Hand, rows: LiveRows) -> None:
+    await declare(hand, two(10, 1))
+    busy = await hand.start("work", '{"k": 1}')
+    row = await rows.live(busy)
+    assert row is not None
+    await rows.start(1_005, wf=row["wf"], ga=row["ga"], gb=row["gb"])
+    runs, waits = await hand.start("work", '{"k": 2}'), await hand.start("work", '{"k": 2}')
+    assert await slots(rows) == {busy, runs}
+    freed = await gates(rows, [runs])
+    await hand.cancel(runs)
+    await rows.rows(_GRANT, freed)
+    assert await slots(rows) == {busy, waits}
