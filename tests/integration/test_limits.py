@@ -1,4 +1,4 @@
-"""Concurrency limits (rulings C16) that are edited while runs of before the edit wait, and with very many before one gate."""
+"""Concurrency limits (rulings C16): edited while runs of before the edit wait, and very many waiting at one gate."""
 
 from __future__ import annotations
 
