@@ -17,34 +17,23 @@ $$;
 
 
 class MovedClock:
-    """The clock of a process: the machine's, and `ahead_ms`. Its monotonic clock is not moved."""
+    """The clock of a process: the machine's, and `ahead_ms` on the wall. Its monotonic clock can be made to skip."""
 
     def __init__(self) -> None:
         self.ahead_ms = 0
+        self._skipped_s = 0.0
 
     def unix_ms(self) -> int:
         """Wall-clock milliseconds since 1970-01-01 UTC."""
         return time.time_ns() // 1_000_000 + self.ahead_ms
 
     def monotonic(self) -> float:
-        """Seconds of the machine's monotonic clock."""
-        return time.monotonic()
+        """Seconds of the machine's monotonic clock, with those that were skipped."""
+        return time.monotonic() + self._skipped_s
 
-
-class HurriedClock(MovedClock):
-    """The clock of a scheduler whose duties are run by hand: each `hurry` makes its next look a look at everything."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._ahead_s = 0.0
-
-    def hurry(self) -> None:
-        """A minute passes for whoever measures how long ago it looked."""
-        self._ahead_s += 60
-
-    def monotonic(self) -> float:
-        """Seconds, with those that were skipped."""
-        return time.monotonic() + self._ahead_s
+    def skip(self, seconds: float) -> None:
+        """So much passes for whoever measures how long something takes."""
+        self._skipped_s += seconds
 
 
 class Time:

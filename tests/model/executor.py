@@ -19,7 +19,7 @@ from tests.model.clock import MovedClock
 from tests.model.function import Functions
 from tests.support.engine import make_incarnation
 
-LEASE = LeaseSettings(ttl_s=10.0, heartbeat_s=0.3)
+LEASE = LeaseSettings(ttl_s=30.0, heartbeat_s=0.2)
 
 EndSessions = Callable[[], Awaitable[None]]
 

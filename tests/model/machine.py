@@ -25,7 +25,7 @@ from services.core.runtime.ids import UlidFactory
 from services.core.runtime.sealing import Sealer
 from services.core.store.access import create_tenant
 from services.core.store.database import Database
-from tests.model.clock import HurriedClock, MovedClock, Time
+from tests.model.clock import MovedClock, Time
 from tests.model.executor import ModelExecutor
 from tests.model.function import Functions
 from tests.model.plan import EXECUTORS, SCHEDULERS, Plan
@@ -58,8 +58,8 @@ class Ingest:
 class Machine:
     """Ingest, executors and schedulers over an emptied database; an async context manager.
 
-    `database` is the test's own way to look, never cut. `tenants` have the same workflows and see nothing of each
-    other.
+    `clock` is that of ingest and the executors. `database` is the test's own way to look, never cut. `tenants` have the
+    same workflows and see nothing of each other.
     """
 
     def __init__(self, url: str, plan: Plan) -> None:
@@ -71,24 +71,22 @@ class Machine:
         self.wire.on_ready = self._ready
         self.wire.on_cancelled = self._cancelled
         self.functions = Functions({workflow.name: workflow for workflow in plan.workflows}, self.database)
-        clocks = [MovedClock(), *(HurriedClock() for _ in range(SCHEDULERS))]
-        self.time = Time(self.database, clocks)
-        self.ingest = Ingest(_as_role(url, _INGEST), self.wire, clocks[0], rng)
-        self.executors = [self._executor(number, clocks[0]) for number in range(EXECUTORS)]
-        self.schedulers = [
-            ModelScheduler(url, self.wire, clock, rng) for clock in clocks[1:] if isinstance(clock, HurriedClock)
-        ]
+        self.clock, *clocks = [MovedClock() for _ in range(1 + SCHEDULERS)]
+        self.time = Time(self.database, [self.clock, *clocks])
+        self.ingest = Ingest(_as_role(url, _INGEST), self.wire, self.clock, rng)
+        self.executors = [self._executor(number) for number in range(EXECUTORS)]
+        self.schedulers = [ModelScheduler(url, self.wire, clock, rng) for clock in clocks]
         self.tenants: list[int] = []
         self._rng = rng
 
-    def _executor(self, number: int, clock: MovedClock) -> ModelExecutor:
+    def _executor(self, number: int) -> ModelExecutor:
         role = f"model_executor_{number}"
 
         async def end_sessions() -> None:
             await self._end_sessions(role)
 
         url = _as_role(self.url, role)
-        return ModelExecutor(url, self.functions, self.wire, clock, end_sessions, slots=self.plan.slots)
+        return ModelExecutor(url, self.functions, self.wire, self.clock, end_sessions, slots=self.plan.slots)
 
     async def __aenter__(self) -> Self:
         await self.database.open()

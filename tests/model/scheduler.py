@@ -31,14 +31,16 @@ from services.scheduler.duties.usage import FoldUsage
 from services.scheduler.duties.wake import Wake
 from services.scheduler.partitions import Partitions
 from services.scheduler.ticker import Duty
-from tests.model.clock import HurriedClock
+from tests.model.clock import MovedClock
 from tests.model.executor import LEASE
+
+_LONG_S = 60.0
 
 
 class ModelScheduler:
     """One scheduler. It does nothing unless told to."""
 
-    def __init__(self, url: str, publisher: Publisher, clock: HurriedClock, rng: random.Random) -> None:
+    def __init__(self, url: str, publisher: Publisher, clock: MovedClock, rng: random.Random) -> None:
         self._clock = clock
         self._rng = rng
         self._database = Database(url, name="model-scheduler", size=4)
@@ -57,7 +59,7 @@ class ModelScheduler:
 
     async def tick(self) -> None:
         """Do each duty once, one after another in any order."""
-        self._clock.hurry()
+        self._clock.skip(_LONG_S)  # its next look is a look at everything
         for duty in self._rng.sample(self._duties, len(self._duties)):
             await duty.run_once()
 

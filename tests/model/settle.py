@@ -13,6 +13,7 @@ from tests.model.machine import PROJECT, Machine
 _GUARD_S = 20.0
 _LOOK_S = 0.01
 _STILL_LOOKS = 10
+_SKIP_S = 0.2
 _MOST_ROUNDS = 400
 _MOST_IDLE_ROUNDS = 5
 _MOST_SWEEPS = 4
@@ -50,6 +51,7 @@ async def drive_to_the_end(machine: Machine, ledger: Ledger) -> None:
     for _ in range(_MOST_ROUNDS):
         await tick_all(machine)
         await _until_still(machine)
+        await _until_known(machine, guard)
         await look_at_ends(machine, ledger)
         async with machine.database.connection() as connection:
             state = tuple(await connection.fetchrow(_STATE))
@@ -110,6 +112,17 @@ async def _until_still(machine: Machine, slow: int = 0) -> None:
             return
         still = still + 1 if state == before else 0
         before = state
+        await asyncio.sleep(_LOOK_S)
+
+
+async def _until_known(machine: Machine, guard: float) -> None:
+    """Until executors have let go of what they hold and do not know: claims whose answer was lost."""
+    while time.monotonic() < guard:
+        async with machine.database.connection() as connection:
+            rows = await connection.fetch("select id, owner from rt.live where owner = any ($1)", machine.living)
+        if not {row["id"] for row in rows} - {run for executor in machine.executors for run in executor.held}:
+            return
+        machine.clock.skip(_SKIP_S)
         await asyncio.sleep(_LOOK_S)
 
 
