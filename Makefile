@@ -35,8 +35,9 @@ unit: $(STAMP) ## Only the tests without I/O
 integration: $(STAMP) ## Only the tests with one real dependency
 	$(BIN)/python -m pytest tests/integration
 
-soak: $(STAMP) ## Random episodes of the whole engine for RUNR_SOAK_SECONDS (600), from RUNR_SOAK_SEED on
+soak: $(STAMP) ## Random episodes for RUNR_SOAK_SECONDS (600), then RUNR_SOAK_RUNS (1000) in a storm, from RUNR_SOAK_SEED on
 	RUNR_SOAK_SECONDS=$${RUNR_SOAK_SECONDS:-600} $(BIN)/python -m pytest tests/model -k soak -s
+	RUNR_SOAK_RUNS=$${RUNR_SOAK_RUNS:-1000} $(BIN)/python -m pytest tests/chaos/test_two_replicas.py -s
 
 proto: $(STAMP) ## Generate the code of the protos
 	$(BIN)/python proto/generate.py

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import aiohttp
 from runr_workflows import Context, Step, Workflows
 
+from tests.support.patient import PatientClient
 from tests.support.rest import Json, Rest
 from tests.support.workflow_app import Bodies, serving
 
 STEPS = ("charge", "reserve", "notify")
-PATIENCE_S = 90.0
 
 _AT_ONCE = 24
-_PAUSE_S = 0.1
 
 
 def orders(wf: Workflows, bodies: Bodies) -> None:
@@ -45,10 +42,10 @@ class Orders:
 
     def __init__(self, rest: Rest, bodies: Bodies, count: int) -> None:
         self.rest = rest
+        self.client = PatientClient(rest)
         self.bodies = bodies
         self.count = count
         self.runs: dict[int, str] = {}
-        self.faults: Counter[str] = Counter()
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def place(self, *, over_s: float = 0.0) -> None:
@@ -60,26 +57,12 @@ class Orders:
 
     async def _place(self, n: int) -> None:
         async with self._slots:
-            placed = await self._insist("POST", "/events", {"name": "order.placed", "id": f"o-{n}", "data": {"n": n}})
+            placed = await self.client.insist(
+                "POST", "/events", {"name": "order.placed", "id": f"o-{n}", "data": {"n": n}}
+            )
             (self.runs[n],) = placed["events"][0]["runs"]
             shipped = {"name": "order.shipped", "id": f"s-{n}", "data": {"n": n, "by": "dhl"}}
-            await self._insist("POST", "/events", shipped)
-
-    async def _insist(self, method: str, path: str, body: Json | None = None) -> Any:
-        """The answer, once there is one that is no fault of the engine."""
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                reply = await self.rest.call(method, path, body)
-                if reply.status < 500:
-                    assert reply.status < 300, reply.body
-                    return reply.json
-                fault = str(reply.status)
-            except (aiohttp.ClientError, TimeoutError) as error:
-                fault = type(error).__name__
-            self.faults[fault] += 1
-            assert time.monotonic() < deadline, f"{method} {path} not answered within {PATIENCE_S:g} s: {self.faults}"
-            await asyncio.sleep(_PAUSE_S)
+            await self.client.insist("POST", "/events", shipped)
 
     async def begun(self, share: float, step: str = "reserve") -> None:
         """Wait until this share of the orders has begun a step."""
@@ -99,10 +82,15 @@ class Orders:
     async def _end(self, run: str) -> Json:
         while True:
             async with self._slots:
-                result = await self._insist("GET", f"/runs/{run}/result?wait=10")
+                result = await self.client.insist("GET", f"/runs/{run}/result?wait=10")
                 if result["ended"]:
-                    found: Json = await self._insist("GET", f"/runs/{run}")
+                    found: Json = await self.client.insist("GET", f"/runs/{run}")
                     return found
+
+    @property
+    def faults(self) -> Counter[str]:
+        """What made the client ask again."""
+        return self.client.faults
 
     @property
     def repeated(self) -> Counter[tuple[str, str]]:

@@ -137,25 +137,39 @@ class Stack:
 
     @property
     def api_url(self) -> str:
-        """Where the gateway listens."""
-        return f"http://{self._address('gateway')}"
+        """Where the first gateway listens."""
+        return self.api_urls[0]
+
+    @property
+    def api_urls(self) -> list[str]:
+        """Where the gateways listen."""
+        return [f"http://{self._address(name)}" for name in self.names("gateway")]
+
+    def names(self, service: str) -> list[str]:
+        """The processes of a service, by their names: from the second one on they have a number."""
+        more = range(2, self.replicas.get(service, 1) + 1)
+        return [service, *(f"{service}-{number}" for number in more)]
 
     def _children(self) -> dict[str, Child]:
-        """The processes; a second one of a service has a number, and an address that nobody asks."""
         environ = self._environ()
         children = {}
         for service in SERVICES:
-            for number in range(self.replicas.get(service, 1)):
-                name = service if number == 0 else f"{service}-{number + 1}"
-                own = {**self.own.get(name, {}), **({"RUNR_GRPC_ADDR": self._address(name)} if number else {})}
+            for place, name in enumerate(self.names(service)):
                 children[name] = Child(
                     name,
                     service,
-                    environ={**environ, **own},
+                    environ={**environ, **self._addresses_for(place), **self.own.get(name, {})},
                     health=self._address(f"{name}-health"),
                     log=self.home.path / f"{name}.log",
                 )
         return children
+
+    def _addresses_for(self, place: int) -> dict[str, str]:
+        """Where the replicas at this place listen. A gateway calls those of its own place, or else the first ones."""
+        names = {service: self.names(service) for service in SERVICES}
+        at = {service: self._address(found[min(place, len(found) - 1)]) for service, found in names.items()}
+        http = at.pop("gateway")
+        return {"RUNR_HTTP_ADDR": http, **{f"RUNR_{service.upper()}_ADDR": address for service, address in at.items()}}
 
     def _address(self, name: str) -> str:
         if name not in self._addresses:
@@ -172,9 +186,7 @@ class Stack:
             "RUNR_NATS_PREFIX": self.nats_prefix,
             "RUNR_ENCRYPTION_KEY": base64.b64encode(ENCRYPTION_KEY).decode(),
             "RUNR_BOOTSTRAP_TOKEN": BOOTSTRAP_TOKEN,
-            "RUNR_HTTP_ADDR": self._address("gateway"),
             "WORKFLOWS_PUBLIC_API_URL": self.api_url,
-            **{f"RUNR_{name.upper()}_ADDR": self._address(name) for name in SERVICES if name != "gateway"},
             **self.settings,
         }
 

@@ -1,0 +1,165 @@
+"""Two replicas of every service in a storm: whatever dies when, every run completes and nothing happens twice.
+
+`make soak` plays it with RUNR_SOAK_RUNS (1,000) runs, with the accidents of RUNR_SOAK_SEED or of the time of day; a
+failure prints the seed. Seeds give the same accidents, not the same meetings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+import pytest
+
+from services.core.runtime.ids import ulid_uuid
+from tests.support import invariants
+from tests.support.mixed_app import ACCOUNTS, KEY_LIMIT, KINDS, WORKFLOW_LIMITS, MixedApp
+from tests.support.patient import PatientClient
+from tests.support.rest import Rest
+from tests.support.stack import SERVICES, Servers, Stack
+from tests.support.storm import storming
+from tests.support.workflow_app import Bodies, serving
+
+SOAKS = "RUNR_SOAK_RUNS" in os.environ
+RUNS = int(os.environ.get("RUNR_SOAK_RUNS", "60"))
+SEED = int(os.environ.get("RUNR_SOAK_SEED") or (time.time() if SOAKS else 1))
+BOUND_S = 90 + 0.6 * RUNS
+
+# So many runs are started at once, then comes a pause: limits are reached, and there is always something to kill.
+BURST = 20
+PAUSE_S = 2.5
+SHIPPED_AFTER_S = 3.0
+
+# A process that has been told to stop in the middle of a body may have to leave it to another.
+MEANT = "the drain did not end in time"
+
+_WORKFLOWS = """select w.name, count(*), count(*) filter (where e.status = 'completed') as completed
+                from rt.runs r join rt.workflows w on w.id = r.wf left join rt.ends e on e.run = r.id group by w.name"""
+_LOST = """select run, sid, count(*) from rt.attempts
+           where sid is not null or error::json ->> 'name' = 'WorkerLost' group by run, sid"""
+_RESUMED = "select count(*), count(distinct s.event), count(distinct s.run) from rt.steps s where s.event is not null"
+_TICKS = """select (r.event_data::json ->> 'scheduled_at')::timestamptz as at from rt.runs r
+              join rt.cron_fire f on f.run = r.id order by at"""
+_BEFORE_NOW = "update rt.cron set next_at = next_at - interval '1 minute' where last_at is null returning next_at"
+
+
+class Mixture:
+    """The runs that a patient client of both gateways starts, and what must have become of them."""
+
+    def __init__(self, stack: Stack, client: PatientClient) -> None:
+        self.runs: dict[int, str] = {}
+        self._stack = stack
+        self._chance = random.Random(SEED)
+        self._client = client
+
+    async def start(self) -> None:
+        """Start all, each by a request that may be made again; send each waiter its event."""
+        async with asyncio.TaskGroup() as group:
+            for n in range(RUNS):
+                if n and n % BURST == 0:
+                    await asyncio.sleep(PAUSE_S)
+                group.create_task(self._start(n, KINDS[n % len(KINDS)]))
+
+    async def _start(self, n: int, kind: str) -> None:
+        data = {"n": n, "account": n // len(KINDS) % ACCOUNTS}
+        if kind != "waiter":
+            body = {"data": data, "idempotency_key": f"run-{n}"}
+            started = await self._client.insist("POST", f"/projects/default/workflows/{kind}/runs", body)
+            self.runs[n] = started["id"]
+            return
+        placed = await self._client.insist("POST", "/events", {"name": "mixed.placed", "id": f"p-{n}", "data": data})
+        (self.runs[n],) = placed["events"][0]["runs"]
+        await asyncio.sleep(self._chance.uniform(0, SHIPPED_AFTER_S))
+        await self._client.insist("POST", "/events", {"name": "mixed.shipped", "id": f"s-{n}", "data": data})
+
+    async def completed(self) -> None:
+        """Wait for the end of all, each with its own output."""
+        async with asyncio.TaskGroup() as group:
+            for n, run in self.runs.items():
+                group.create_task(self._completed(n, run))
+
+    async def _completed(self, n: int, run: str) -> None:
+        while not (result := await self._client.insist("GET", f"/runs/{run}/result?wait=10"))["ended"]:
+            pass
+        assert (result["status"], result["output"]) == ("completed", n), result
+
+    async def quiet(self) -> None:
+        """No tick comes any more, and nothing is active: also what others have started has ended."""
+        await self._client.insist("PATCH", "/projects/default/schedules/minutely/0", {"is_active": False})
+        async with asyncio.timeout(60):
+            while await self._stack.value("select count(*) from rt.live"):
+                await asyncio.sleep(0.1)
+
+
+@pytest.fixture
+async def stack(servers: Servers) -> AsyncIterator[Stack]:
+    """Two of everything."""
+    async with Stack(servers, replicas=dict.fromkeys(SERVICES, 2)) as made:
+        yield made
+
+
+@pytest.fixture
+async def rests(stack: Stack) -> AsyncIterator[tuple[Rest, Rest]]:
+    """Clients of both gateways, in one tenant."""
+    async with stack.tenant() as first, Rest(stack.api_urls[1], first.token) as second:
+        yield first, second
+
+
+async def test_every_run_completes_in_a_storm_of_accidents(stack: Stack, rests: tuple[Rest, Rest]) -> None:
+    print(f"RUNR_SOAK_SEED={SEED} RUNR_SOAK_RUNS={RUNS}")
+    app = MixedApp(stack.database_url)
+    client = PatientClient(*rests)
+    async with serving(rests[0], app.register) as bodies:
+        # Nobody waits up to a minute for the first tick.
+        assert await stack.value(_BEFORE_NOW) is not None
+        mixture = Mixture(stack, client)
+        began = time.monotonic()
+        async with asyncio.timeout(BOUND_S), storming(stack, SEED) as storm:
+            await mixture.start()
+            await mixture.completed()
+        await mixture.quiet()
+        print(f"{time.monotonic() - began:.0f} s,", storm.accidents, client.faults, app.gates.most)
+        await invariants.check(stack.database_url, accepted=mixture.runs.values())
+        await judge(stack, app, bodies)
+    assert [fault for fault in stack.faults() if fault["message"] != MEANT] == []
+
+
+async def judge(stack: Stack, app: MixedApp, bodies: Bodies) -> None:
+    """Everything that was counted by somebody, held against what was stored."""
+    connection = await asyncpg.connect(stack.database_url)
+    try:
+        runs = {row["name"]: row for row in await connection.fetch(_WORKFLOWS)}
+        lost = {(row["run"], row["sid"]): row["count"] for row in await connection.fetch(_LOST)}
+        resumed = tuple(await connection.fetchrow(_RESUMED))
+        ticks = [row["at"] for row in await connection.fetch(_TICKS)]
+    finally:
+        await connection.close()
+    each = RUNS // len(KINDS)
+    assert each * len(KINDS) == RUNS
+    assert {name: row["completed"] for name, row in runs.items()} == {name: row["count"] for name, row in runs.items()}
+    assert {name: row["count"] for name, row in runs.items()} == {
+        **dict.fromkeys([*KINDS, "child", "listener"], each),
+        "minutely": len(ticks),
+    }
+    assert app.gates.faults == []
+    # The limits were reached, or else nothing was tested.
+    assert app.gates.most["narrow"] == WORKFLOW_LIMITS["narrow"]
+    assert max(app.gates.most[f"keyed by {account}"] for account in range(ACCOUNTS)) == KEY_LIMIT
+    assert resumed == (each, each, each), "each wait was resumed by its event, once"
+    assert ticks == [ticks[0] + timedelta(minutes=nth) for nth in range(len(ticks))], "each minute once"
+    check_bodies(bodies, lost)
+
+
+def check_bodies(bodies: Bodies, lost: dict[tuple[Any, str | None], int]) -> None:
+    """A body ran again only because it had failed or its executor had gone, and the run knows of each time."""
+    executions = Counter((body.run, body.step) for body in bodies.all)
+    for (run, step), times in executions.items():
+        known = lost.get((ulid_uuid(run), step), 0) + lost.get((ulid_uuid(run), None), 0)
+        assert times <= 1 + known, f"{step} of {run} ran {times} times, {known} attempts are known"
