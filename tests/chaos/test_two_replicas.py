@@ -28,7 +28,7 @@ from tests.support.storm import storming
 from tests.support.workflow_app import Bodies, serving
 
 SOAKS = "RUNR_SOAK_RUNS" in os.environ
-RUNS = int(os.environ.get("RUNR_SOAK_RUNS", "60"))
+RUNS = int(os.environ.get("RUNR_SOAK_RUNS", "40"))
 SEED = int(os.environ.get("RUNR_SOAK_SEED") or (time.time() if SOAKS else 1))
 BOUND_S = 90 + 0.6 * RUNS
 
