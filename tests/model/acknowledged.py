@@ -10,7 +10,7 @@ from uuid import UUID
 from tests.model.draw import WATCHER
 from tests.model.ledger import Ledger
 from tests.model.machine import Machine
-from tests.model.script import Workflow
+from tests.model.script import Await, Workflow
 from tests.model.stored import Row, Stored
 
 
@@ -95,7 +95,7 @@ class Acknowledged:
             heard = watcher is not None and name in watcher.triggers
             if heard and self._ledger.retried[run] == 0 and events[run, name] != 1:
                 yield f"{events[run, name]} events {name} of run {run}"
-        if watcher is None and events:
+        if events and watcher is None and not self._has_listening_waits():
             yield f"nobody listens to {events}"
         if watcher is None or watcher.name in self._ledger.touched:
             return
@@ -106,6 +106,10 @@ class Acknowledged:
             wanted = 0 if self._stored.runs[event["run"]]["workflow"] == WATCHER else 1
             if started[event["id"]] != wanted and event["id"] not in self._replayed():
                 yield f"event {event['name']} of run {event['run']} started {started[event['id']]} watchers"
+
+    def _has_listening_waits(self) -> bool:
+        steps = (step for workflow in self._plan.workflows for step in workflow.steps)
+        return any(isinstance(step, Await) and step.event.startswith("runr/") for step in steps)
 
     def _replayed(self) -> set[UUID]:
         """Events of runs that were replayed."""

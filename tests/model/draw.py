@@ -81,18 +81,26 @@ def _own_step(rng: random.Random, place: int) -> Step:
     if kind < 0.55:
         return Work(id=id, slow=rng.random() < 0.4)
     if kind < 0.7:
-        return Work(id=id, failures=1, slow=rng.random() < 0.2)
+        return Work(
+            id=id,
+            failures=rng.choice((1, 1, 2)),
+            slow=rng.random() < 0.2,
+            own_attempts=rng.choice((None, None, 1, 3)),
+            retry_after_ms=rng.choice((None, None, 0, 300_000)),
+        )
     if kind < 0.8:
         return Work(id=id, stumbles=1)
     return Work(id=id, fails=True, non_retriable=rng.random() < 0.6, fatal=rng.random() < 0.3)
 
 
 def _await(rng: random.Random, place: int) -> Await:
+    event = rng.choice((*OUTSIDE, *OUTSIDE, SENT, rng.choice(_RUN_ENDS)))
+    of_the_platform = event in _RUN_ENDS  # whose data is not ours
     return Await(
         id=f"e{place}",
-        event=rng.choice((*OUTSIDE, *OUTSIDE, SENT)),
-        matched=rng.random() < 0.6,
-        above=rng.choice((None, None, 4)),
+        event=event,
+        matched=not of_the_platform and rng.random() < 0.6,
+        above=None if of_the_platform else rng.choice((None, None, 4)),
         timeout_ms=rng.choice((1_000, _MINUTE_MS, _HOUR_MS, 24 * _HOUR_MS)),
         lookback=rng.choice((None, None, "run", "10m")),
     )

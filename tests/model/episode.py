@@ -14,7 +14,7 @@ from tests.model.plan import Plan
 from tests.model.settle import drive_to_the_end
 from tests.model.verdict import judge
 
-_GUARD_S = 90.0
+_GUARD_S = 180.0
 
 
 async def play(url: str, plan: Plan) -> list[str]:

@@ -138,14 +138,14 @@ class Functions:
             waiting = asyncio.get_running_loop().create_future()
             self._slow.append(waiting)
             await waiting
-        named = {"id": step.id, "name": step.id}
         if step.fails or self.witness.failed[place] < step.failures:
             self.witness.failed[place] += 1
             self.witness.failures[body] += 1
             error = {"name": "Boom", "message": step.id}
-            return {"op": "step_failed", "error": error, "non_retriable": step.non_retriable, **named}
+            after = {} if step.retry_after_ms is None else {"retry_after": f"{step.retry_after_ms}ms"}
+            return {"op": "step_failed", "error": error, "non_retriable": step.non_retriable, **after, **step.fields()}
         self.witness.answered[place].add(token)
-        return {"op": "step_completed", "output": {"token": token}, **named}
+        return {"op": "step_completed", "output": {"token": token}, **step.fields()}
 
     @contextmanager
     def _inside(self, url: str, run: UUID, request: Json, workflow: Workflow) -> Iterator[list[tuple[Gate, int]]]:

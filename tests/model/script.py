@@ -14,17 +14,29 @@ Json = dict[str, Any]
 class Work:
     """A `step.run`. It fails `failures` times and then completes, or for good: `fails`, at once where `non_retriable`.
 
-    `stumbles`: the workflow raises outside a step so many times before it gets here. `slow`: the body waits until it is
-    let go on. `fatal`: the workflow does not catch the failure.
+    `own_attempts` replaces the workflow's; `retry_after_ms` the backoff. `stumbles`: the workflow raises outside a step
+    so many times before it gets here. `slow`: the body waits until it is let go on. `fatal`: the workflow does not
+    catch the failure.
     """
 
     id: str
     failures: int = 0
     fails: bool = False
     non_retriable: bool = False
+    own_attempts: int | None = None
+    retry_after_ms: int | None = None
     fatal: bool = False
     stumbles: int = 0
     slow: bool = False
+
+    def fields(self) -> Json:
+        """What every op of the step carries."""
+        own = {} if self.own_attempts is None else {"max_attempts": self.own_attempts}
+        return {"id": self.id, "name": self.id, **own}
+
+    def fails_for_good(self, attempts: int) -> bool:
+        """Whether it ends as failed in a workflow that allows so many attempts."""
+        return self.fails or self.failures >= (self.own_attempts or attempts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,11 +10,10 @@ from tests.model.draw import CLOCKWORK
 from tests.model.ledger import Ledger
 from tests.model.machine import PROJECT, Machine
 
-_GUARD_S = 20.0
+_GUARD_S = 15.0  # without any change
 _LOOK_S = 0.01
 _STILL_LOOKS = 10
 _SKIP_S = 0.2
-_MOST_ROUNDS = 400
 _MOST_IDLE_ROUNDS = 5
 _MOST_SWEEPS = 4
 _LEAST_STEP_MS = 2_100  # over what the sweeps leave to others: marks a second, silent owners two
@@ -46,9 +45,8 @@ async def drive_to_the_end(machine: Machine, ledger: Ledger) -> None:
     for tenant in machine.tenants:
         for workflow in machine.plan.workflows:
             await machine.ingest.declarer.set_active(tenant, PROJECT, workflow.name, workflow.name != CLOCKWORK)
-    guard = time.monotonic() + _GUARD_S
-    idle, before = 0, None
-    for _ in range(_MOST_ROUNDS):
+    idle, before, guard = 0, None, time.monotonic() + _GUARD_S
+    while idle <= _MOST_IDLE_ROUNDS and time.monotonic() < guard:
         await tick_all(machine)
         await _until_still(machine)
         await _until_known(machine, guard)
@@ -59,9 +57,8 @@ async def drive_to_the_end(machine: Machine, ledger: Ledger) -> None:
         if state[0] == state[1] == 0:
             return
         idle = idle + 1 if next_ms is None and state == before else 0
-        before = state
-        if idle > _MOST_IDLE_ROUNDS or time.monotonic() > guard:
-            break
+        if state != before:
+            before, guard = state, time.monotonic() + _GUARD_S
         await let_pass(machine, max(_LEAST_STEP_MS, int(next_ms or 0) + 1))
     await _stuck(machine, ledger)
 
@@ -103,15 +100,19 @@ async def look_at_ends(machine: Machine, ledger: Ledger) -> None:
 
 
 async def _until_still(machine: Machine, slow: int = 0) -> None:
-    """Until no run is queued and no more than `slow` are leased by the living, or nothing has moved for some looks."""
-    before, still = None, 0
-    while still < _STILL_LOOKS:
+    """Until no run is queued and no more than `slow` are leased by the living, or nothing has moved for some looks.
+
+    It is looked at twice: a slot goes from one run to the next in two transactions.
+    """
+    before, still, rest = None, 0, 0
+    while still < _STILL_LOOKS and rest < 2:
         async with machine.database.connection() as connection:
             state = tuple(await connection.fetchrow(_BUSY, machine.living))
-        if (state[0] == 0 and state[1] <= slow) or any(executor.is_dying for executor in machine.executors):
-            return
+        rest = rest + 1 if state[0] == 0 and state[1] <= slow else 0
         still = still + 1 if state == before else 0
         before = state
+        if any(executor.is_dying for executor in machine.executors):
+            return
         await asyncio.sleep(_LOOK_S)
 
 

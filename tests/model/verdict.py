@@ -66,7 +66,7 @@ class Verdict:
                 yield f"step {step['sid']} was stored at {step['t1']}, after the end at {end['ended']}"
             yield from (f"step {step['sid']}: {fault}" for fault in self._step(run, row, step, workflow))
         yield from self._executions(run, workflow)
-        yield from self._attempts(run, row)
+        yield from self._attempts(run, row, workflow)
 
     def _outcome(self, run: UUID, end: Row, workflow: Workflow, memo: list[Row]) -> Iterator[str]:
         status, error = end["status"], json.loads(end["error"] or "{}")
@@ -138,7 +138,7 @@ class Verdict:
                 yield from self._send(run, row, memo, step)
 
     def _work(self, run: UUID, memo: Row, step: Work, workflow: Workflow) -> Iterator[str]:
-        fails = step.fails or step.failures >= workflow.attempts
+        fails = step.fails_for_good(workflow.attempts)
         # A failure that was answered too late, or that a retry has dropped, is not there for the step to fail for good.
         excused = not step.fails and self._losses(run) + self._witness.lives[run] > 0
         if (memo["status"] == "f") != fails and not excused:
@@ -243,7 +243,7 @@ class Verdict:
         """How often the run was taken from its holder, or given back by one that stopped."""
         return sum(_LOST in row["error"] for row in self._stored.attempts[run]) + self._ledger.interrupted[run]
 
-    def _attempts(self, run: UUID, row: Row) -> Iterator[str]:
+    def _attempts(self, run: UUID, row: Row, workflow: Workflow) -> Iterator[str]:
         """Failed attempts of a step are counted without a gap, and come no sooner than their backoff."""
         before: dict[str | None, Row] = {}
         for attempt in self._stored.attempts[run]:
@@ -252,11 +252,18 @@ class Verdict:
             if sid is not None and k != 1 and (last is None or last["k"] != k - 1):
                 yield f"attempt {k} of step {sid} follows {last}"
             if sid is not None and k > 1 and last is not None:
-                backoff = BASE_MS * 2 ** (k - 2) * _LEAST_JITTER
-                if (after_ms := elapsed_ms(last["t1"], attempt["t1"])) < backoff:
+                after_ms = elapsed_ms(last["t1"], attempt["t1"])
+                if after_ms < _pause_ms(workflow.step(sid), k - 1):
                     yield f"attempt {k} of step {sid} came {after_ms} ms after the one before"
             before[sid] = attempt
         delay = self._ledger.delays.get(run) if self._ledger.retried[run] == 0 else None
         started = self._stored.ends[run]["started"]
         if delay is not None and started is not None and elapsed_ms(row["created_at"], started) < delay:
             yield f"started {elapsed_ms(row['created_at'], started)} ms after its creation, not {delay}"
+
+
+def _pause_ms(step: Step, failed: int) -> float:
+    """How long a step that has failed so often waits at least for its next attempt."""
+    if isinstance(step, Work) and step.retry_after_ms is not None:
+        return step.retry_after_ms
+    return BASE_MS * float(2 ** (failed - 1)) * _LEAST_JITTER
