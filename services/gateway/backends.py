@@ -71,7 +71,7 @@ class Backends(Component):
         try:
             return await getattr(self._stubs[service], method)(request, metadata=metadata, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from error
+            raise from_rpc_error(error, peer=_STUBS[service][0]) from error
 
     async def _check_ingest(self) -> None:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from runr.workflows.v1 import (
     access_service_pb2,
     event_service_pb2,
@@ -334,3 +335,27 @@ async def test_projects_are_made_listed_and_deleted_for_the_chosen_tenant() -> N
     assert created.json["config"] == {"trigger_type": "workflow", "queue_stream": None}
     assert listed.json == {"data": [created.json], "next_cursor": None}
     assert (deleted.status, deleted.body) == (204, b"")
+
+
+@pytest.mark.parametrize(
+    ("config", "stream"), [({"queue_stream": None}, ""), ({"queue_stream": "orders"}, "orders"), ({}, None)]
+)
+async def test_a_queue_stream_is_set_removed_with_null_or_left(config: dict[str, Any], stream: str | None) -> None:
+    project = access_service_pb2.Project(id="1", slug="shop", name="Shop", created_at=timestamp(AT))
+    seen = Seen(access_service_pb2.UpdateProjectResponse(project=project))
+    async with gateway({"access.UpdateProject": seen.method}) as client:
+        answer = await client.call("PATCH", "/api/projects/shop", body={"config": config})
+    assert answer.status == 200
+    sent = seen.request.config
+    assert (sent.queue_stream if sent.HasField("queue_stream") else None) == stream
+
+
+async def test_a_sync_answers_what_is_declared_without_the_archived() -> None:
+    workflows = [
+        workflow_service_pb2.Workflow(name="kept", project="shop"),
+        workflow_service_pb2.Workflow(name="gone", project="shop", archived_at=timestamp(AT)),
+    ]
+    answer = function_service_pb2.SyncWorkflowsResponse(workflows=workflows)
+    async with gateway({"function.SyncWorkflows": Seen(answer).method}) as client:
+        synced = await client.call("POST", "/api/projects/shop/workflows/sync")
+    assert [each["name"] for each in synced.json["workflows"]] == ["kept"]

@@ -34,6 +34,7 @@ async def test_a_service_that_is_away_is_503_and_is_found_again() -> None:
         await client.server.stop()
         away = await client.call("GET", "/api/runs/r")
         away.problem(503)
+        assert away.json["detail"] == "ingest cannot be reached; try again"
         assert int(away.headers["Retry-After"]) >= 1
         ready = await client.call("GET", "/readyz", token=None)
         assert (ready.status, ready.json["checks"]["ingest"]) == (503, "cannot be reached")

@@ -16,6 +16,9 @@ from services.core.domain.errors import InvalidInput
 
 MAX_URL = 2048
 _MAX_HOST = 253
+# The operator's settings that lift the rule, for the text of a refusal.
+_ALLOW = "WORKFLOWS_ALLOW_PRIVATE_ENDPOINTS=true"
+_ALLOW_RANGES = "WORKFLOWS_ALLOWED_ENDPOINT_CIDRS"
 
 Network = IPv4Network | IPv6Network
 
@@ -183,7 +186,7 @@ def _checked_name(name: str, policy: EndpointPolicy) -> str:
     if not all(_LABEL.fullmatch(label) for label in host.split(".")):
         raise ValueError(f"has no valid host: {name!r}")
     if host.split(".")[-1] == "localhost" and not policy.allow_private:
-        raise ValueError("must not be localhost")
+        raise ValueError(f"must not be localhost, unless {_ALLOW} is set")
     return name.lower()
 
 
@@ -195,16 +198,20 @@ def _check_address(address: IPv4Address | IPv6Address, policy: EndpointPolicy) -
         return
     for network, why in _BLOCKED_V4:
         if address in network:
-            raise ValueError(f"the address {address} is not public: {why} ({network})")
+            raise _not_public(address, f"{why} ({network})")
 
 
 def _check_v6(address: IPv6Address, policy: EndpointPolicy) -> None:
     for network, why in _BLOCKED_V6:
         if address in network:
-            raise ValueError(f"the address {address} is not public: {why} ({network})")
+            raise _not_public(address, f"{why} ({network})")
     for carrier, shift in _CARRIERS:
         if address in carrier:
             _check_address(IPv4Address(int(address) >> shift & 0xFFFFFFFF), policy)
             return
     if address not in _GLOBAL_V6:
-        raise ValueError(f"the address {address} is not public: outside of {_GLOBAL_V6}")
+        raise _not_public(address, f"outside of {_GLOBAL_V6}")
+
+
+def _not_public(address: IPv4Address | IPv6Address, why: str) -> ValueError:
+    return ValueError(f"the address {address} is not public: {why}; to allow it, set {_ALLOW} or {_ALLOW_RANGES}")

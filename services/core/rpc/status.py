@@ -36,6 +36,7 @@ DEFAULT_DETAILS_BYTES = 6 * 1024
 MAX_DETAILS_BYTES = 256 * 1024
 _MAX_MESSAGE = 1_000
 _HINT_ROOM = 512
+_PEER = "the service"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +78,12 @@ _BY_CODE = {
     grpc.StatusCode.ABORTED: _BY_KIND["conflict"],
     grpc.StatusCode.UNIMPLEMENTED: _BY_KIND["unsupported"],
 }
+# `peer` is who was called.
 _AWAY = {
-    grpc.StatusCode.UNAVAILABLE: "the service cannot be reached; try again",
-    grpc.StatusCode.CANCELLED: "the service ended the call; whether it was carried out is not known",
-    grpc.StatusCode.DEADLINE_EXCEEDED: "the service did not answer in time; whether it was carried out is not known",
-    grpc.StatusCode.RESOURCE_EXHAUSTED: "the service is overloaded; try again",
+    grpc.StatusCode.UNAVAILABLE: "{peer} cannot be reached; try again",
+    grpc.StatusCode.CANCELLED: "{peer} ended the call; whether it was carried out is not known",
+    grpc.StatusCode.DEADLINE_EXCEEDED: "{peer} did not answer in time; whether it was carried out is not known",
+    grpc.StatusCode.RESOURCE_EXHAUSTED: "{peer} is overloaded; try again",
 }
 
 
@@ -138,21 +140,21 @@ def from_status(status: Status) -> DomainError:
             detail.Unpack(bad_request)
     row = _BY_KIND.get(info.metadata.get("kind", "")) if info.domain == DOMAIN else None
     if row is None:
-        return _foreign(code, status.message)
+        return _foreign(code, status.message, _PEER)
     errors = [FieldError(violation.field, violation.description) for violation in bad_request.field_violations]
     metadata = {key: value for key, value in info.metadata.items() if key != "kind"}
     return row.error(status.message, reason=info.reason or None, errors=errors, metadata=metadata)
 
 
-def from_rpc_error(error: grpc.aio.AioRpcError) -> DomainError:
-    """The error behind a failed call of ours."""
+def from_rpc_error(error: grpc.aio.AioRpcError, *, peer: str = _PEER) -> DomainError:
+    """The error behind a failed call of ours; `peer` is who was called, for texts that begin with it."""
     try:
         status = rpc_status.from_call(_CallView(error))
     except ValueError:
         status = None
     if status is not None:
         return from_status(status)
-    return _foreign(error.code(), error.details() or "")
+    return _foreign(error.code(), error.details() or "", peer)
 
 
 class _CallView:
@@ -171,11 +173,11 @@ class _CallView:
         return [(key, value) for key, value in self._error.trailing_metadata() or ()]
 
 
-def _foreign(code: grpc.StatusCode, details: str) -> DomainError:
+def _foreign(code: grpc.StatusCode, details: str, peer: str) -> DomainError:
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
         return TooLarge(details)
     if code in _AWAY:
-        return Unavailable(_AWAY[code], reason=code.name)
+        return Unavailable(_AWAY[code].format(peer=peer), reason=code.name)
     row = _BY_CODE.get(code)
     if row is None:
         return DomainError(f"{code.name}: {details}")

@@ -7,7 +7,7 @@ from typing import Any
 from runr.workflows.v1 import access_service_pb2
 
 from services.core.rpc import convert
-from services.gateway.kinds import PAGE, nested, one_of, text
+from services.gateway.kinds import PAGE, nested, nullable, one_of, text
 from services.gateway.route import Answer, Input, Route
 from services.gateway.shape import Field, Shape
 from services.gateway.views.json_parts import Page, page
@@ -20,7 +20,7 @@ _CONFIG = nested(
     Shape(
         (
             Field("trigger_type", one_of("workflow", "http", "schedule", "queue", "event")),
-            Field("queue_stream", text(200)),
+            Field("queue_stream", nullable(text(200))),
         )
     )
 )
@@ -33,10 +33,13 @@ def _config(found: Input) -> access_service_pb2.ProjectConfig | None:
     if config is None:
         return None
     trigger_type = config.get("trigger_type")
-    return access_service_pb2.ProjectConfig(
-        trigger_type=convert.number(access_service_pb2.TriggerType, trigger_type) if trigger_type else None,
-        queue_stream=config.get("queue_stream"),
+    made = access_service_pb2.ProjectConfig(
+        trigger_type=convert.number(access_service_pb2.TriggerType, trigger_type) if trigger_type else None
     )
+    if "queue_stream" in config:
+        # Null removes the stream, which is an empty text behind here; what is absent stays as it is.
+        made.queue_stream = config["queue_stream"] or ""
+    return made
 
 
 def _list_request(found: Input) -> access_service_pb2.ListProjectsRequest:

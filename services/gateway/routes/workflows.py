@@ -20,7 +20,7 @@ _SYNC_TIMEOUT_S = 120.0
 
 
 class SyncedView(msgspec.Struct, kw_only=True):
-    """The answer to a sync: how it went, and all workflows of the project after it."""
+    """The answer to a sync: how it went, and the workflows that are declared after it."""
 
     sync: SyncView
     workflows: list[dict[str, Any]]
@@ -59,7 +59,7 @@ def _update_request(found: Input) -> workflow_service_pb2.UpdateWorkflowRequest:
 
 
 def _sync_answer(response: Any, _: Input) -> Answer:
-    workflows = [workflow_view(workflow) for workflow in response.workflows]
+    workflows = [workflow_view(each) for each in response.workflows if not each.HasField("archived_at")]
     return Answer(SyncedView(sync=sync_view(response.sync), workflows=workflows))
 
 
