@@ -2,7 +2,9 @@
 
 Postgres refuses to run as root. So for root it runs as uid 65534 with its own folder handed over; no user is added to
 the system and nothing outside that folder changes. A folder below a private home cannot be entered by that uid: there,
-and only there, the process keeps root's one capability to read and pass where permissions would stop it.
+and only there, the process keeps root's one capability to read and pass where permissions would stop it. access(2),
+by which initdb looks at its own programs, ignores the capabilities of a uid other than root, unless the process has the
+securebit that unties capabilities from uids: so it gets that too.
 """
 
 from __future__ import annotations
@@ -20,10 +22,14 @@ NOBODY = 65_534
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_KEEPCAPS = 8
+_PR_GET_SECUREBITS = 27
+_PR_SET_SECUREBITS = 28
+_SECBIT_NO_SETUID_FIXUP = 1 << 2
 _PR_CAP_AMBIENT = 47
 _PR_CAP_AMBIENT_RAISE = 2
 _CAP_DAC_OVERRIDE = 1
 _CAP_DAC_READ_SEARCH = 2
+_CAP_SETPCAP = 8
 _CAPABILITY_VERSION_3 = 0x20080522
 
 
@@ -49,6 +55,9 @@ class Identity:
 
         def prepare() -> None:
             if libc is not None and capability is not None:
+                # Refused without CAP_SETPCAP: `check_program` has told whether it is needed.
+                bits = libc.prctl(_PR_GET_SECUREBITS, 0, 0, 0, 0) | _SECBIT_NO_SETUID_FIXUP
+                libc.prctl(_PR_SET_SECUREBITS, bits, 0, 0, 0)
                 libc.prctl(_PR_SET_KEEPCAPS, 1, 0, 0, 0)
             if uid is not None:
                 os.setgroups([])
@@ -80,9 +89,23 @@ def server_identity(folder: Path) -> Identity:
     for capability in (_CAP_DAC_READ_SEARCH, _CAP_DAC_OVERRIDE):
         if held & (1 << capability):
             return Identity(uid=NOBODY, capability=capability)
-    raise Unreachable(
-        f"Postgres does not run as root, and uid {NOBODY} cannot enter {folder}:"
-        " set RUNR_HOME to a folder that others may pass through, or run as an ordinary user"
+    raise _unreachable(folder)
+
+
+def check_program(program: Path, home: Path) -> None:
+    """Makes sure that a process which keeps a capability to enter `home` finds `program` by access(2) too.
+
+    Raises Unreachable.
+    """
+    if not nobody_can_reach(program) and not _permitted_capabilities() & (1 << _CAP_SETPCAP):
+        raise _unreachable(home)
+
+
+def _unreachable(home: Path) -> Unreachable:
+    return Unreachable(
+        f"Postgres does not run as root, and uid {NOBODY} cannot enter {home}: set RUNR_HOME to a folder that others"
+        " may pass through (every folder above it has the permission x for others, such as /var/lib/runr), or run as"
+        " an ordinary user"
     )
 
 

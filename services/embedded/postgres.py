@@ -17,7 +17,7 @@ from pathlib import Path
 import asyncpg
 
 from services.embedded.binaries import PostgresBinaries
-from services.embedded.identity import Identity, nobody_can_reach, server_identity
+from services.embedded.identity import Identity, check_program, nobody_can_reach, server_identity
 from services.embedded.server import ServerFailed, ServerProcess, clear_orphans, processes_in
 
 log = logging.getLogger(__name__)
@@ -107,9 +107,14 @@ class PostgresServer:
 
     def _make_binaries_reachable(self, identity: Identity) -> None:
         """Copies the installation into the data folder when the server's uid cannot read it where it is."""
-        if identity.uid is None or identity.capability is not None or nobody_can_reach(self._binaries.bin / "postgres"):
+        if identity.uid is None:
             return
-        self._binaries = self._binaries.copy_to(self._folder / f"program-{self._binaries.major}")
+        program = self._binaries.bin / "postgres"
+        if identity.capability is not None:
+            # A copy would lie in a home that the uid cannot enter either.
+            check_program(program, self._folder.parent)
+        elif not nobody_can_reach(program):
+            self._binaries = self._binaries.copy_to(self._folder / f"program-{self._binaries.major}")
 
     def _initdb(self, identity: Identity) -> None:
         # Into a second folder, so that a crash in the middle does not leave half a cluster.

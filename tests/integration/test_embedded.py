@@ -240,6 +240,43 @@ async def test_root_with_private_binaries_runs_from_a_copy(home: Home, tmp_path:
     assert stat.S_IMODE(private.stat().st_mode) == 0o700
 
 
+@as_root
+async def test_root_with_home_and_binaries_below_a_private_folder(tmp_path: Path) -> None:
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+    binaries = find_postgres({}).copy_to(private / "pg")
+    environ = {**os.environ, "RUNR_POSTGRES_BIN": str(binaries.bin)}
+    assert not nobody_can_reach(binaries.bin / "initdb")
+    with EmbeddedStack(Home(private / "home"), environ, servers=["postgres"]) as stack:
+        server = psutil.Process(stack.pids["postgres"])
+        assert server.uids().real == NOBODY
+        status = Path(f"/proc/{server.pid}/status").read_text()
+        (held,) = [int(line.split()[1], 16) for line in status.splitlines() if line.startswith("CapPrm")]
+        assert held.bit_count() == 1
+        assert await fetchval(stack, "select 1") == 1
+    with EmbeddedStack(Home(private / "home"), environ, servers=["postgres"]) as stack:
+        assert await fetchval(stack, "select 1") == 1
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700
+
+
+@as_root
+def test_root_without_the_right_to_untie_capabilities_is_told_what_to_do(tmp_path: Path) -> None:
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+    binaries = find_postgres({}).copy_to(private / "pg")
+    script = OWNER.replace("time.sleep(600)", "")
+    done = subprocess.run(
+        ["setpriv", "--bounding-set", "-setpcap", "--", sys.executable, "-c", script, str(private / "home")],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "RUNR_POSTGRES_BIN": str(binaries.bin)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert f"cannot enter {private / 'home'}: set RUNR_HOME to a folder that others may pass through" in done.stderr
+
+
 def interpreters() -> Iterator[Path]:
     """This Python, and others of its version: ours may be in root's private home."""
     yield Path(sys.executable).resolve()
