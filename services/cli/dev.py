@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from services.cli.children import ChildRefused, Children, ChildSpec
 from services.cli.failure import Failure
-from services.cli.function import follow_function
+from services.cli.function import check_function_url, follow_function
 from services.core.runtime.config import ConfigError, load
 from services.core.runtime.logs import configure_logs
 from services.core.runtime.parent import on_parent_death
@@ -56,15 +56,17 @@ class Dev:
 
     async def run(self, function: str | None) -> int:
         """Starts, prints where to look, waits for the stop."""
+        # Before the try: a start that is refused must leave alone what the running stack has written.
+        await self._open_servers()
         try:
-            await self._open_servers()
             await self._settle()
             await migrate(self.environ["DATABASE_URL"])
             await self._serve(function)
         finally:
+            # While the home is still locked: the next stack writes its own.
+            self._home.forget("stack.json")
             if self._stack is not None:
                 await asyncio.to_thread(self._stack.close)
-            self._home.forget("stack.json")
         return EXIT_OK
 
     async def _open_servers(self) -> None:
@@ -205,6 +207,8 @@ async def _outcome(keeping: asyncio.Task[None]) -> None:
 
 async def run(environ: Mapping[str, str], *, port: int | None, function: str | None) -> int:
     """Runs the stack until SIGINT, SIGTERM or SIGHUP, or until the parent that holds our stdin is gone."""
+    if function is not None:
+        check_function_url(function)
     try:
         configure_logs("dev", load(LogSettings, environ))
     except ConfigError as error:

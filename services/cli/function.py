@@ -5,14 +5,27 @@ from __future__ import annotations
 import asyncio
 import sys
 from typing import Any
+from urllib.parse import urlsplit
 
 from services.cli.api import ApiClient, ApiFailure
 from services.cli.failure import Failure
+from services.core.runtime.service import EXIT_USAGE
 
 APP = "/api/projects/default/workflows/app"
 SYNC = "/api/projects/default/workflows/sync"
 
 _POLL_S = 3.0
+
+
+def check_function_url(url: str) -> None:
+    """Raises Failure when `url` is not one of HTTP with a host, such as an address alone."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname)
+    except ValueError:
+        usable = False
+    if not usable:
+        raise Failure(f"--function {url}: not a URL; write it with its scheme, as http://127.0.0.1:8001", EXIT_USAGE)
 
 
 async def register_function(api: ApiClient, url: str) -> Any:
@@ -27,10 +40,13 @@ async def register_function(api: ApiClient, url: str) -> Any:
 async def follow_function(api_url: str, token: str, url: str) -> None:
     """Registers `url` and syncs every few seconds, until cancelled; prints changes and faults, once each."""
     shown = ""
+    registered = False
     async with ApiClient(api_url, token) as api:
-        await api.call("PATCH", APP, {"endpoint_url": url})
         while True:
             try:
+                if not registered:
+                    await api.call("PATCH", APP, {"endpoint_url": url})
+                    registered = True
                 synced = await api.call("POST", SYNC, {})
                 names = ", ".join(sorted(workflow["name"] for workflow in synced["workflows"]))
                 state = f"function {url}: {synced['sync']['message'] or names or 'no workflows'}"

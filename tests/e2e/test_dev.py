@@ -158,6 +158,14 @@ def test_two_stacks_run_side_by_side_but_not_in_one_home(home: Home) -> None:
         refused = runr(home, "dev")
         assert refused.returncode == 1
         assert f"already runs in {home.path} (process {one.process.pid})" in refused.stderr
+        assert home.recall("stack.json") == one.about
+
+
+def test_a_function_without_scheme_is_refused_at_once(home: Home) -> None:
+    for given in ("127.0.0.1:8001", "localhost:8001", "http://"):
+        refused = runr(home, "dev", "--function", given)
+        assert refused.returncode == 2
+        assert f"--function {given}: not a URL; write it with its scheme" in refused.stderr
 
 
 def test_doctor_without_a_stack_says_what_is_missing(home: Home) -> None:
