@@ -100,6 +100,6 @@ OUTSIDE = (
     ("RUNR_NATS_BIN", "`runr dev`, tests", "A `nats-server` program instead of the wheel's."),
     ("RUNR_WORKFLOW_SIGNING_KEY", "the function (SDK)", "The project's signing key. Without it all requests get 500."),
     ("RUNR_WORKFLOW_SIGNING_KEY_FALLBACK", "the function (SDK)", "A second key that is accepted, during a rotation."),
-    ("PORT", "the function (SDK)", "Where `wf.serve()` listens when it is given no port; 8080 by default."),
+    ("PORT", "the function (SDK)", "Where `wf.serve()` listens when it is given no port; 8000 by default."),
 )
 """Variables that no service reads: name, who reads it, meaning."""

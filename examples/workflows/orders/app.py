@@ -96,7 +96,7 @@ def main() -> None:
     """Serves the workflow until SIGTERM."""
     parser = argparse.ArgumentParser(description="Serves the orders workflow.")
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=8000, help="0 for a free one; the log tells which")
+    parser.add_argument("--port", type=int, default=8000, help="0 for a free one; stderr tells which")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     wf.serve(arguments.host, arguments.port)

@@ -208,6 +208,7 @@ async def workflow(ctx, step):
 
 wf.serve("127.0.0.1", 0)
 """
+SILENT = SERVING.replace("logging.basicConfig", "0 and logging.basicConfig").replace("127.0.0.1", "0.0.0.0")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -218,7 +219,9 @@ def test_serve_ends_cleanly_on_a_signal(number: int) -> None:
     )
     assert process.stderr is not None
     try:
-        port = int(process.stderr.readline().rpartition(":")[2])
+        line = process.stderr.readline()
+        assert line.startswith("serving workflows w on http://127.0.0.1:")
+        port = int(line.rpartition(":")[2])
         kept = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
         kept.request("POST", "/", BODY)
         assert kept.getresponse().read().startswith(b'{"runr_workflow":"v1","ops"')
@@ -230,3 +233,34 @@ def test_serve_ends_cleanly_on_a_signal(number: int) -> None:
         process.kill()
         process.wait()
         process.stderr.close()
+
+
+def test_serve_without_a_key_warns_and_tells_why_it_refuses() -> None:
+    env = {"PYTHONPATH": str(Path(__file__).parents[1] / "src"), "RUNR_WORKFLOW_SIGNING_KEY": ""}
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", SILENT], env=os.environ | env, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    try:
+        assert process.stderr.readline().startswith("no signing key is set (RUNR_WORKFLOW_SIGNING_KEY)")
+        line = process.stderr.readline()
+        assert line.startswith("serving workflows w on all interfaces, http://127.0.0.1:")
+        port = int(line.rpartition(":")[2])
+        client = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        client.request("POST", "/", BODY)
+        assert client.getresponse().status == 500
+        client.close()
+        assert process.stderr.readline().startswith("a request was refused with 500: no signing key is configured")
+        process.terminate()
+        assert process.wait(10) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+def test_a_taken_port_is_told_in_one_sentence(wf: Workflows) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(SystemExit, match=f"port {port} of 127.0.0.1 is taken"):
+            wf.serve("127.0.0.1", port)

@@ -81,3 +81,12 @@ def test_times_and_durations_of_python_are_sent_as_the_protocol_has_them(wf: Wor
     assert ops[2]["until"] == "2026-01-01T06:00:00.000001Z"
     assert (ops[3]["timeout"], ops[3]["lookback"]) == ("86400000ms", "5m")
     assert ops[4]["events"] == [{"name": "x", "ts": 1767247200000}, {"name": "y", "ts": 5, "id": "i"}]
+
+
+def test_a_step_without_a_function_is_told_how_to_write_it(wf: Workflows, engine: FakeEngine) -> None:
+    @wf.workflow("w")
+    def workflow(ctx: Context, step: Step) -> None:
+        step.run("id", 5)  # type: ignore[arg-type]
+
+    error = engine.execute("w")["error"]
+    assert error["message"] == "step.run needs a function: step.run('id', fn, arg); got int"

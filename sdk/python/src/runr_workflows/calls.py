@@ -48,7 +48,9 @@ def run_call(
 ) -> StepCall:
     """`step.run`: the input is the list of positional arguments, or `{"args", "kwargs"}` when there are named ones."""
     if not callable(fn):
-        raise StepArgumentError(f"step.run({user_id!r}, …): the second argument is a function, not {fn!r:.100}")
+        raise StepArgumentError(
+            f"step.run needs a function: step.run({user_id!r:.100}, fn, arg); got {type(fn).__name__}"
+        )
     arguments: object = {"args": args, "kwargs": kwargs} if kwargs else (args or None)
     fields = {} if max_attempts is None else {"max_attempts": max_attempts}
     return StepCall("run", user_id, fields, partial(fn, *args, **kwargs), arguments)

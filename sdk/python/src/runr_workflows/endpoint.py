@@ -66,9 +66,12 @@ class Endpoint:
             if workflow is None:
                 raise BadRequest(f"the workflow {request.workflow!r:.120} is not served here")
             trace = trace_context(lambda name: _find(headers, name))
-            op = yield Invocation(workflow, request, capture_input=self._capture_input, trace=trace)
+            invocation = Invocation(workflow, request, capture_input=self._capture_input, trace=trace)
+            op = yield invocation
+            _log_failure(invocation)
             return 200, op_answer(op)
         except RequestRefused as refusal:
+            _log.warning("a request was refused with %s: %s", refusal.status, refusal)
             return refusal.status, error_answer(str(refusal))
         except Exception:
             _log.exception("the SDK failed to answer a request")
@@ -83,6 +86,22 @@ class Endpoint:
         if invocation.workflow.is_async:
             return await self._async_runner.run(invocation)
         return await asyncio.get_running_loop().run_in_executor(self._background.executor(), invocation.run_sync)
+
+
+def _log_failure(invocation: Invocation) -> None:
+    """One line for an attempt that failed, counted from 1: whoever runs the function sees it without the engine."""
+    failure, request = invocation.replay.failure, invocation.request
+    if failure is None:
+        return
+    _log.warning(
+        "workflow %s, run %s%s: attempt %d failed: %s: %s",
+        request.workflow,
+        request.run_id,
+        "" if failure.step_id is None else f", step {failure.step_id}",
+        request.attempt + 1,
+        failure.name,
+        failure.message,
+    )
 
 
 def _find(headers: Mapping[str, str], name: str) -> str | None:

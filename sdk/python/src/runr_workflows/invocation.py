@@ -20,6 +20,7 @@ class Invocation:
         self, workflow: Workflow, request: ExecuteRequest, *, capture_input: bool, trace: Mapping[str, str]
     ) -> None:
         self.workflow = workflow
+        self.request = request
         self.replay = Replay(request.steps, parallel=workflow.is_async, capture_input=capture_input)
         self.context = Context(request, self.replay, trace)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from asyncio import CancelledError
 from collections.abc import Generator, Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -22,7 +23,7 @@ from .errors import (
     StepError,
     UnknownStepStatusError,
 )
-from .failures import failure_of
+from .failures import Failure, failure_of
 from .interrupt import StepInterrupt
 from .step_ids import StepIds
 from .values import encode
@@ -38,6 +39,15 @@ _executing: ContextVar[tuple[Replay, str] | None] = ContextVar("runr_workflows_e
 """The step whose body is being executed in this context: how a nested call is told from a parallel one."""
 
 
+@dataclass(frozen=True, slots=True)
+class FailedAttempt:
+    """The error of a failed attempt, without its stack; `step_id` is None when the workflow function failed."""
+
+    step_id: str | None
+    name: str
+    message: str
+
+
 class Replay:
     """The state of one invocation: ids given, results recalled, and the op that ends it.
 
@@ -48,6 +58,8 @@ class Replay:
     def __init__(self, memo: Mapping[str, Mapping[str, Any]], *, parallel: bool, capture_input: bool) -> None:
         self.op: str | None = None
         """The JSON of the op to answer; the first one recorded stays."""
+        self.failure: FailedAttempt | None = None
+        """What failed, if the op says that a step or the workflow function did; a memoized failure is none."""
         self.recalled = 0
         """How many memoized steps the code has passed."""
         self._memo = memo
@@ -99,8 +111,9 @@ class Replay:
             value = yield call.body
             self._completed(call, step_id, value, _milliseconds_since(started), given)
         except _BODY_FAULTS as error:
-            took = {"duration_ms": _milliseconds_since(started)}
-            self._end("step_failed", call, step_id, {**call.fields, **took, **failure_of(error).fields()}, input=given)
+            took, failure = {"duration_ms": _milliseconds_since(started)}, failure_of(error)
+            self._note(failure, step_id)
+            self._end("step_failed", call, step_id, {**call.fields, **took, **failure.fields()}, input=given)
         finally:
             _executing.set(outer)
             if self.op is None:  # the body was cancelled by user code (a timeout around it): nothing happened
@@ -121,7 +134,13 @@ class Replay:
     def fail(self, error: BaseException) -> None:
         """The workflow function raised; counts only if no step ended the invocation before."""
         if self.op is None:
-            self.op = _op_text({"op": "run_failed", **failure_of(error).fields()})
+            failure = failure_of(error)
+            self._note(failure, None)
+            self.op = _op_text({"op": "run_failed", **failure.fields()})
+
+    def _note(self, failure: Failure, step_id: str | None) -> None:
+        if self.op is None:
+            self.failure = FailedAttempt(step_id, failure.error["name"], failure.error["message"])
 
     def _recall(self, call: StepCall, step_id: str) -> Any:
         self.recalled += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -22,6 +23,10 @@ from .step import Step
 
 KEY_VARIABLE = "RUNR_WORKFLOW_SIGNING_KEY"
 FALLBACK_VARIABLE = "RUNR_WORKFLOW_SIGNING_KEY_FALLBACK"
+DEFAULT_PORT = 8000
+"""Not 8080, where the engine listens by default."""
+
+_log = logging.getLogger("runr_workflows")
 
 SyncFunction = TypeVar("SyncFunction", bound=Callable[[Context, Step], Any])
 AsyncFunction = TypeVar("AsyncFunction", bound=Callable[[Context, AsyncStep], Coroutine[Any, Any, Any]])
@@ -122,11 +127,15 @@ class Workflows:
     def serve(self, host: str = "0.0.0.0", port: int | None = None, *, grace: float = 30) -> None:  # noqa: S104
         """Serves until SIGTERM or SIGINT, then finishes the requests in flight within `grace` seconds.
 
+        Writes one line to stderr when it listens. Raises SystemExit, with a sentence, for a port that is taken.
         On all interfaces by default, because a container is reached from outside and every request must be signed.
-        `port` defaults to the variable PORT, else 8080.
+        `port` defaults to the variable PORT, else 8000.
         """
+        chosen = int(os.environ.get("PORT") or DEFAULT_PORT) if port is None else port
+        if not any(self._signing_keys()):
+            _log.warning("no signing key is set (%s): every request will be refused with 500", KEY_VARIABLE)
         try:
-            serve(self.handle_request, host, int(os.environ.get("PORT") or 8080) if port is None else port, grace)
+            serve(self.handle_request, list(self._workflows), host, chosen, grace)
         finally:
             self.close()
 

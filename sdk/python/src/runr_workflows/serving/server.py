@@ -6,13 +6,15 @@ holds a thread for `TIMEOUT_S`.
 
 from __future__ import annotations
 
+import errno
 import logging
 import signal
 import socket
 import socketserver
+import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType, TracebackType
 from typing import Self
 
@@ -35,7 +37,7 @@ class Server:
 
     def __init__(self, handle: Handle, host: str, port: int) -> None:
         self._tcp = _TcpServer(handle, host, port)
-        self.host, self.port = self._tcp.server_address[:2]
+        self.host, self.port = str(self._tcp.server_address[0]), self._tcp.server_address[1]
         self._acceptor = threading.Thread(
             target=self._tcp.serve_forever, kwargs={"poll_interval": 0.05}, name="runr-accept", daemon=True
         )
@@ -63,19 +65,27 @@ class Server:
         self.stop()
 
 
-def serve(handle: Handle, host: str, port: int, grace: float) -> None:
-    """Serves until SIGTERM or SIGINT (in the main thread; elsewhere until the process ends)."""
+def serve(handle: Handle, names: Sequence[str], host: str, port: int, grace: float) -> None:
+    """Serves until SIGTERM or SIGINT (in the main thread; elsewhere until the process ends).
+
+    One line on stderr names the workflows and the address, whatever the process does with its logs. If it cannot
+    listen, it raises SystemExit with one sentence; outside the main thread, where that would be silent, OSError.
+    """
     stopping = threading.Event()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         stopping.set()
 
-    server = Server(handle, host, port)
     main = threading.current_thread() is threading.main_thread()
+    try:
+        server = Server(handle, host, port)
+    except OSError as error:
+        sentence = _cannot_listen(error, host, port)
+        raise (SystemExit(sentence) if main else OSError(error.errno, sentence)) from None
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT) if main}
     try:
         server.start()
-        _log.info("serving workflows on %s:%s", server.host, server.port)
+        print(f"serving {_listed(names)} on {_address(server)}", file=sys.stderr, flush=True)
         stopping.wait()
         _log.info("stopping: finishing requests in flight, for at most %s s", grace)
         if not server.stop(grace):
@@ -83,6 +93,24 @@ def serve(handle: Handle, host: str, port: int, grace: float) -> None:
     finally:
         for number, previous in before.items():
             signal.signal(number, previous)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"workflows {', '.join(names)}" if names else "no workflows"
+
+
+def _address(server: Server) -> str:
+    """As a URL that can be opened on this machine."""
+    here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(server.host)  # noqa: S104
+    host = here or server.host
+    url = f"http://[{host}]:{server.port}" if ":" in host else f"http://{host}:{server.port}"
+    return url if here is None else f"all interfaces, {url}"
+
+
+def _cannot_listen(error: OSError, host: str, port: int) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} of {host} is taken by another process: give wf.serve() another port, or set PORT"
+    return f"cannot listen on port {port} of {host}: {error.strerror or error}"
 
 
 class _TcpServer(socketserver.ThreadingTCPServer):
@@ -158,6 +186,8 @@ class _Connection(socketserver.BaseRequestHandler):
                 raise HttpFault(405, "engine requests are POST")
             status, body = self.server.handle_body(self._read_body(head), head.headers)
         except HttpFault as fault:
+            if fault.status != 405:  # a browser or a health check, not the engine
+                _log.warning("a request was refused with %s: %s", fault.status, fault)
             self.request.sendall(answer(fault.status, error_answer(str(fault)), keep_alive=False))
             self._linger()
             return False
