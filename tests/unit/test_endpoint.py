@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 import pytest
@@ -251,3 +252,12 @@ def test_what_a_policy_allows() -> None:
     assert not is_refused("fe80::1", PRIVATE)
     with pytest.raises(ValueError, match="host bits"):
         EndpointPolicy.of(allow_private=False, allowed_cidrs=["10.1.2.3/8"])
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "10.1.2.3", "[fc00::1]", "[::1]", "[4000::1]", "localhost"])
+def test_a_refusal_names_the_setting_that_lifts_it(host: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        check_url(f"http://{host}:8000")
+    named = set(re.findall(r"WORKFLOWS_\w+", caught.value.errors[0].message))
+    ranges = set() if host == "localhost" else {"WORKFLOWS_ALLOWED_ENDPOINT_CIDRS"}
+    assert named == {"WORKFLOWS_ALLOW_PRIVATE_ENDPOINTS"} | ranges
