@@ -24,7 +24,9 @@ async def play(url: str, plan: Plan) -> list[str]:
         async with asyncio.timeout(_GUARD_S), Machine(url, plan) as machine:
             operator = Operator(machine, ledger)
             for group in plan.groups:
-                await asyncio.gather(*map(operator.carry_out, group))
+                done = await asyncio.gather(*map(operator.carry_out, group), return_exceptions=True)
+                raised = [each for each in zip(group, done, strict=True) if isinstance(each[1], Exception)]
+                ledger.faults += [f"{op} raised {error!r}" for op, error in raised]
             await drive_to_the_end(machine, ledger)
             found = await judge(machine, ledger)
     return [*found, *logged]

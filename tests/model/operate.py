@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from services.core.domain.errors import Conflict, NotFound
+from services.core.domain.errors import Conflict, InvalidInput, NotFound
 from services.core.engine.accept_plan import Incoming
 from services.core.engine.dedupe import Accepted
 from services.core.engine.replay_run import ReplayRequest
@@ -204,7 +204,7 @@ class Operator:
         request = ReplayRequest(tenant=await self._tenant_of(run), run=run, from_step=step)
         try:
             replay = await self._machine.ingest.replayer.replay(request)
-        except Conflict:
+        except (Conflict, InvalidInput):  # paused; or a retry has just dropped the step
             return
         self._ledger.know(replay)
         self._ledger.replays[replay] = (run, step)
