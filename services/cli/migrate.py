@@ -9,7 +9,8 @@ from services.cli.failure import Failure
 from services.core.runtime.config import ConfigError, load
 from services.core.runtime.service import EXIT_OK, EXIT_USAGE
 from services.core.runtime.settings import DatabaseSettings
-from services.core.store.migrate import migrate
+from services.core.store.connect_fault import CONNECT_FAULTS, connect_fault
+from services.core.store.migrate import MigrationMismatch, migrate
 
 
 async def run(environ: Mapping[str, str]) -> int:
@@ -20,8 +21,10 @@ async def run(environ: Mapping[str, str]) -> int:
         raise Failure(str(error), EXIT_USAGE) from None
     try:
         applied = await migrate(settings.url)
-    except OSError as error:
-        raise Failure(f"the database cannot be reached: {error.strerror or error}") from error
+    except CONNECT_FAULTS as error:
+        raise Failure(connect_fault(error, settings.url)) from error
+    except MigrationMismatch as error:
+        raise Failure(f"{error}: this database belongs to another version of RunR") from error
     for name in applied:
         sys.stdout.write(f"applied {name}\n")
     sys.stdout.write("the schema is up to date\n")

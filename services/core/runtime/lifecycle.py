@@ -19,13 +19,17 @@ log = logging.getLogger(__name__)
 STOP_TIMEOUT_S = 5.0
 
 
+class StartRefused(Exception):
+    """The process must not start like this; the text tells whoever starts it what to change, and holds no secret."""
+
+
 class Component:
     """A part of a process. Inherit to get the defaults that do nothing."""
 
     name: str
 
     async def start(self) -> None:
-        """Opens what `run` needs. Raising ends the process."""
+        """Opens what `run` needs. Raising ends the process; StartRefused and OSError without a traceback."""
 
     async def run(self) -> None:
         """Works until cancelled. Returning before a drain, or raising, ends the process."""

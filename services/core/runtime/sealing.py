@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from services.core.runtime.lifecycle import StartRefused
+
 _VERSION = 1
 _ID_BYTES = 4
 _NONCE_BYTES = 12
@@ -22,7 +24,7 @@ KEY_MARK_BYTES = 1 + _ID_BYTES
 """How many bytes of a sealed secret say which key sealed it."""
 
 
-class SealBroken(Exception):
+class SealBroken(StartRefused):
     """A sealed secret does not open: another key, another place, or damaged bytes. The text holds no secret."""
 
 

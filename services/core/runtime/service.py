@@ -28,7 +28,7 @@ from typing import Any, Protocol
 from services.core.runtime.clock import Clock, SystemClock
 from services.core.runtime.config import ConfigError, describe, load
 from services.core.runtime.health import Health, HealthServer
-from services.core.runtime.lifecycle import STOP_TIMEOUT_S, Component, Supervisor
+from services.core.runtime.lifecycle import STOP_TIMEOUT_S, Component, StartRefused, Supervisor
 from services.core.runtime.logs import configure_logs
 from services.core.runtime.parent import on_parent_death
 from services.core.runtime.parse import Address
@@ -123,6 +123,10 @@ async def _run(
     try:
         await server.start()
         return await supervisor.run()
+    except (StartRefused, OSError) as error:
+        # A wrong password, a taken port: where it happened in our code helps nobody.
+        log.error("start failed: %s", error)
+        return EXIT_FAILED
     except Exception:
         log.exception("start failed")
         return EXIT_FAILED

@@ -18,6 +18,7 @@ from services.core.store.migrate import missing_migrations
 log = logging.getLogger(__name__)
 
 _PAUSE_S = 0.5
+_SAY_AGAIN_S = 10.0
 
 
 class DatabaseComponent(Component):
@@ -27,6 +28,7 @@ class DatabaseComponent(Component):
 
     def __init__(self, database: Database, health: Health) -> None:
         self._database = database
+        self._said: dict[str, float] = {}
         health.register(self.name, self._check)
 
     async def start(self) -> None:
@@ -43,14 +45,21 @@ class DatabaseComponent(Component):
             try:
                 return await work()
             except Unavailable:
-                log.warning("waiting for the database")
+                self._say("waiting for the database")
                 await asyncio.sleep(_PAUSE_S)
 
     async def _wait_for_schema(self) -> None:
         async with self._database.connection() as connection:
             while missing := await missing_migrations(connection):
-                log.warning("waiting for migrations", extra={"missing": missing})
+                self._say("waiting for migrations: run `runr migrate`", missing=missing)
                 await asyncio.sleep(_PAUSE_S)
+
+    def _say(self, message: str, **fields: object) -> None:
+        """Logs at once, and again only every 10 s, however often it is asked."""
+        now = asyncio.get_running_loop().time()
+        if now - self._said.get(message, -_SAY_AGAIN_S) >= _SAY_AGAIN_S:
+            self._said[message] = now
+            log.warning(message, extra=fields)
 
     async def _check(self) -> None:
         try:

@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager, contextmanager
 import asyncpg
 
 from services.core.domain.errors import Unavailable
+from services.core.runtime.lifecycle import StartRefused
+from services.core.store.connect_fault import NOT_LET_IN, connect_fault
 
 _SESSION = {
     "jit": "off",
@@ -37,9 +39,9 @@ PASSING = (
 )
 
 
-class UnfitDatabase(Exception):
-    """The server's settings do not keep what the engine promises, or the connection goes through a transaction
-    pooler.
+class UnfitDatabase(StartRefused):
+    """The server does not let us in, its settings do not keep what the engine promises, or the connection goes through
+    a transaction pooler.
     """
 
 
@@ -86,19 +88,25 @@ class Database:
 
     async def open(self) -> None:
         """Connect and check the server. Raises Unavailable, UnfitDatabase."""
-        with translated():
-            self._pool = await asyncpg.create_pool(
-                self._dsn,
-                min_size=1,
-                max_size=self._size,
-                server_settings={**_SESSION, "application_name": self._name},
-                timeout=5,
-                command_timeout=30,
-                max_inactive_connection_lifetime=3600,
-                reset=_keep,  # statements leave no session state behind; resetting would cost a round trip each time
-            )
+        try:
+            with translated():
+                self._pool = await self._new_pool()
+        except NOT_LET_IN as error:
+            raise UnfitDatabase(connect_fault(error, self._dsn)) from error
         async with self.connection() as connection:
             await check_fitness(connection)
+
+    async def _new_pool(self) -> asyncpg.Pool:
+        return await asyncpg.create_pool(
+            self._dsn,
+            min_size=1,
+            max_size=self._size,
+            server_settings={**_SESSION, "application_name": self._name},
+            timeout=5,
+            command_timeout=30,
+            max_inactive_connection_lifetime=3600,
+            reset=_keep,  # statements leave no session state behind; resetting would cost a round trip each time
+        )
 
     async def close(self) -> None:
         """Close all connections; waits shortly for those in use."""
