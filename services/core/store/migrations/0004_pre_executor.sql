@@ -1,9 +1,11 @@
 -- What the holder of leases does: take runs, commit what their functions answered, renew, let go.
 
--- Take the lease of queued runs that hints named.
+-- Take the lease of queued runs that hints named. An owner that was declared dead takes nothing, though it may not know yet.
 create function rt.claim_hinted_v1(p_owner bigint, p_runs uuid[], p_limit int) returns setof rt.live language sql as $$
     with c as (
-        select r.id from rt.live r where r.id = any (p_runs) and r.st = 'q' order by r.id limit p_limit for no key update skip locked
+        select r.id from rt.live r
+        where r.id = any (p_runs) and r.st = 'q' and not exists (select from rt.owner o where o.id = p_owner and o.dead offset 0)
+        order by r.id limit p_limit for no key update skip locked
     )
     update rt.live r set st = 'r', owner = p_owner, epoch = r.epoch + 1, qk = null, affinity = null, started = coalesce(r.started, rt.now())
     where r.id = any (array(select c.id from c)) returning r.*
@@ -16,6 +18,7 @@ create function rt.claim_oldest_v1(p_owner bigint, p_tenants int[], p_quota int[
         cross join lateral (
             select r.id from rt.live r where r.tenant = t.tenant and r.st = 'q' order by r.qk limit t.quota for no key update skip locked
         ) q
+        where not exists (select from rt.owner o where o.id = p_owner and o.dead offset 0)
         limit p_limit
     )
     update rt.live r set st = 'r', owner = p_owner, epoch = r.epoch + 1, qk = null, affinity = null, started = coalesce(r.started, rt.now())
