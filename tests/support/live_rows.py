@@ -83,9 +83,12 @@ class LiveRows:
             return list(await connection.fetch("select * from rt.claim_hinted_v1($1, $2, 10000)", owner, list(runs)))
 
     async def held(self, owner: int, **values: Any) -> uuid.UUID:
-        """A run that `owner` holds."""
+        """A run that `owner` holds; a dead owner took it when it was alive."""
         run = await self.start_one(**values)
+        was_dead = await self.value("update rt.owner set dead = false where id = $1 and dead returning true", owner)
         assert await self.claim(owner, [run])
+        if was_dead:
+            await self.value("update rt.owner set dead = true where id = $1 returning true", owner)
         return run
 
     async def commit(self, owner: int, run: uuid.UUID, **item: Any) -> asyncpg.Record:
