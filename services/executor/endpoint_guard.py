@@ -4,8 +4,6 @@ An endpoint's URL was judged when it was set. It is judged again at each call, i
 connection, every address of that answer is judged, and the connection goes to exactly those addresses: a name that
 answers differently the second time (DNS rebinding) gains nothing. The socket is judged once more as it is opened,
 because a literal address never meets the resolver.
-
-A kept connection goes on being used whatever its name says by then: it was opened to an address that was allowed.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@ the bytes say is judged in `core/domain/answer.py`.
 
 A request is sent once. When a connection dies after the request was handed to it, nobody can tell whether the function
 ran, so the loss is a failed function attempt (`FunctionUnreachable`) and the run's own retry, with its backoff and its
-count, sends the request again: a second execution of a step is never hidden in here. The usual cause, a server that
-closes an idle connection just as it is used again, is kept rare by giving up idle connections before servers do.
+count, sends the request again: a second execution of a step is never hidden in here.
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ _REASON_BYTES = 1024
 _SEAL_IN_THREAD_CHARS = 256 * 1024
 _ZLIB_OR_GZIP = 32
 _CONNECTIONS_PER_HOST = 1024
-_IDLE_SECONDS = 1.5  # under the shortest idle time of the usual servers: gunicorn 2 s, Node and uvicorn 5 s
 _NAME_SECONDS = 1  # connections that open together share one lookup
 
 RequestKind = Literal["execute", "introspect"]
@@ -76,7 +74,7 @@ class FunctionClient(Protocol):
 
 
 class HttpFunctionClient:
-    """`FunctionClient` over HTTP/1.1 with kept connections. Used as an async context manager."""
+    """`FunctionClient` over HTTP/1.1, a connection a request. Used as an async context manager."""
 
     def __init__(
         self,
@@ -105,7 +103,9 @@ class HttpFunctionClient:
             socket_factory=self._guard.open_socket,
             limit=0,
             limit_per_host=_CONNECTIONS_PER_HOST,
-            keepalive_timeout=_IDLE_SECONDS,
+            # One request a connection. On a kept one, bytes that a server sends after its answer would be read as the answer
+            # of the next request, which is another run's, and nothing in an answer names its run.
+            force_close=True,
             ttl_dns_cache=_NAME_SECONDS,
         )
         self._session = aiohttp.ClientSession(

@@ -85,15 +85,6 @@ async def test_a_name_that_turns_private_is_refused_at_the_next_connection() -> 
         await guard.resolve("functions.test", 80)
 
 
-async def test_a_kept_connection_outlives_a_change_of_its_name() -> None:
-    names = Names("127.0.0.1")
-    async with FakeFunction() as function, make_client(LOOPBACK_ONLY, names) as client:
-        await call(client, f"http://functions.test:{function.port}/")
-        names.addresses = ["10.0.0.5"]
-        assert await call(client, f"http://functions.test:{function.port}/") == 200
-        assert function.connections == 1
-
-
 def test_a_socket_to_a_refused_address_is_never_made() -> None:
     guard = EndpointGuard(PUBLIC_ONLY, Names(), timeout_s=1)
     with pytest.raises(AddressRefused):

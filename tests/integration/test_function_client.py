@@ -111,11 +111,21 @@ class TestRequest:
 
 
 class TestConnections:
-    async def test_a_connection_is_used_again(self, client: HttpFunctionClient) -> None:
-        async with FakeFunction() as function:
-            for _ in range(5):
-                await ask(client, function)
-            assert function.connections == 1
+    async def test_an_answer_sent_twice_is_never_the_answer_of_the_next_request(
+        self, client: HttpFunctionClient
+    ) -> None:
+        """Each request is told its own number; a server that repeats its answers must not shift them by one."""
+        numbers = iter(range(100))
+
+        def doubled(_: Request) -> Answer:
+            body = str(next(numbers)).encode()
+            once = head(f"Content-Length: {len(body)}") + body
+            return writing(once, once, then=silence)
+
+        async with FakeFunction(introspect=doubled) as function:
+            bodies = [(await ask(client, function)).body for _ in range(20)]
+            assert bodies == [str(number).encode() for number in range(20)]
+            assert function.connections == 20
 
     async def test_calls_at_once_do_not_wait_for_each_other(self, client: HttpFunctionClient) -> None:
         everyone = asyncio.Event()
