@@ -103,8 +103,8 @@ class HttpFunctionClient:
             socket_factory=self._guard.open_socket,
             limit=0,
             limit_per_host=_CONNECTIONS_PER_HOST,
-            # One request a connection. On a kept one, bytes that a server sends after its answer would be read as the answer
-            # of the next request, which is another run's, and nothing in an answer names its run.
+            # One request a connection. On a kept one, bytes that a server sends after its answer would be read as the
+            # answer of the next request, which is another run's, and nothing in an answer names its run.
             force_close=True,
             ttl_dns_cache=_NAME_SECONDS,
         )
