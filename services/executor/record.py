@@ -140,7 +140,7 @@ class _Rows:
     def _since(self, lookback_ms: int | None) -> int | None:
         if lookback_ms is None:
             return None
-        return ulid_unix_ms(self._lease.run) if lookback_ms < 0 else self._now_ms - lookback_ms
+        return ulid_unix_ms(self._lease.run) if lookback_ms < 0 else max(0, self._now_ms - lookback_ms)
 
     def _start(self, effect: StartChild) -> None:
         """The child that the wait just added is for. That the workflow can be started was checked before the

@@ -92,3 +92,30 @@ async def test_a_wait_hears_the_end_of_a_run(hand: Hand, marks: RunEventMarks, d
     async with database.connection() as connection:
         output = await connection.fetchval("select output from rt.steps where run = $1 and sid = 'w'", watch)
     assert json.loads(output)["data"]["output"] == 7
+
+
+@pytest.mark.parametrize("levels", [126, 127, 128])
+async def test_an_output_as_deep_as_allowed_does_not_stop_the_events_of_others(
+    hand: Hand, marks: RunEventMarks, database: Database, levels: int
+) -> None:
+    await hand.declare({"name": "work"}, {"name": "audit", "triggers": [{"event": "runr/run.completed"}]})
+    for output in ("[" * levels + "]" * levels, "1"):
+        await hand.answer(await hand.start("work"), RunCompleted(output=output))
+    assert await marks.sweep(0) == 2
+    async with database.connection() as connection:
+        assert await connection.fetchval("select count(*) from rt.mark where kind = 'run_event'") == 0
+        assert await connection.fetchval("select count(*) from rt.events where name = 'runr/run.completed'") == 2
+
+
+@pytest.mark.parametrize("data", ['{"lineage":5}', '{"lineage":[1,null,"x"]}', "{}"])
+async def test_data_that_a_replay_replaced_is_not_trusted(
+    hand: Hand, marks: RunEventMarks, database: Database, data: str
+) -> None:
+    await hand.declare({"name": "audit", "triggers": [{"event": "runr/run.completed"}]}, {"name": "work"})
+    run = await hand.start("work")
+    async with database.connection() as connection:
+        await connection.execute(
+            "update rt.runs set event_name = 'runr/run.completed', event_data = $2 where id = $1", run, data
+        )
+    await hand.answer(run, RunCompleted(output="1"))
+    assert await marks.sweep(0) == 1

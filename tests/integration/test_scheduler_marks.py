@@ -255,3 +255,27 @@ async def test_nothing_times_out_early(rows: LiveRows, timeout: Timeout) -> None
 
     await until(ended)
     assert await rows.value("select ended from rt.ends where run = $1", run) >= deadline
+
+
+async def test_a_mark_of_a_child_that_goes_on_does_not_stand_in_the_way(rows: LiveRows) -> None:
+    """Written while the child's row was locked, it has nothing to do: the child's end will see who waits."""
+    parent, child = await rows.start(2)
+    await rows.value(
+        "insert into rt.wait (id, run, tenant, kind, sid, child) "
+        "values (gen_random_uuid(), $1, $2, 'c', 's', $3) returning 1",
+        parent,
+        rows.tenant,
+        child,
+    )
+    mark = "insert into rt.mark (tenant, target, kind, body) values ($1, $2, 'child_end', $3) returning id"
+    await rows.value(mark, rows.tenant, parent, str(child))
+    async with rows.locked(child):
+        await rows.rows("select * from rt.apply_marks_v1(0, 500)")
+        assert await rows.value("select count(*) from rt.mark") == 1, "its end may be just now"
+    await rows.rows("select * from rt.apply_marks_v1(0, 500)")
+    assert await rows.value("select count(*) from rt.mark") == 0
+    await rows.rows(
+        "select * from rt.finish_v1(array[$1::uuid], array['completed'], array['7'], array[null], true)", child
+    )
+    await rows.rows("select * from rt.apply_marks_v1(0, 500)")
+    assert await rows.value("select output from rt.steps where run = $1 and sid = 's'", parent) == "7"

@@ -112,7 +112,7 @@ async def test_a_mark_that_cannot_be_carried_out_holds_up_no_other(
     await sending(hand, EventToSend(name="sent"))
     with caplog.at_level(logging.ERROR):
         assert await marks.sweep(0, limit=2) == 1
-    assert "cannot be accepted" in caplog.text
+    assert "cannot be carried out" in caplog.text
     assert await left(rows) == 6, "nothing that was accepted is thrown away"
     assert await rows.value("select count(*) from rt.events where name = 'sent'") == 1
 

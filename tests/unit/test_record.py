@@ -257,3 +257,8 @@ def test_a_sent_event_is_memoized_with_its_ids() -> None:
     held = advanced(lease(), Answered((SendEvent(id="s", name="s", events=(EventToSend(name="a"),)),)))
     (text,) = json.loads("{" + held.memo.steps + "}")["s"]["output"]["ids"]
     assert ulid_uuid(text)
+
+
+def test_a_look_back_before_all_time_begins_with_time() -> None:
+    made = item(lease(), WaitForEvent(id="w", name="w", event="e", lookback_ms=10**15))
+    assert made.wait_rows[0].since_ms == 0

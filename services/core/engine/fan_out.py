@@ -23,6 +23,7 @@ from services.core.engine.hit_runs import Aftermath, cancel_runs, lock_runs, res
 from services.core.engine.payload import event_payload
 from services.core.engine.retrying import retrying
 from services.core.engine.run_traces import RunTraces
+from services.core.engine.sweeping import sweep_marks
 from services.core.store.database import Database
 from services.core.store.queries import queries, tenant_query
 
@@ -59,11 +60,10 @@ class FanOutMarks:
 
     async def sweep(self, min_age_ms: int, limit: int = 20) -> int:
         """Carry out marks older than `min_age_ms`, in order. Returns how many. Raises Unavailable."""
-        async with self._database.connection() as connection:
-            rows = await connection.fetch(queries("engine")["fan_out_marks"], min_age_ms, limit)
-        for row in rows:
-            await retrying(partial(self._carry_out, row))
-        return len(rows)
+        return await sweep_marks(self._database, "fan_out_marks", self._retrying, min_age_ms=min_age_ms, limit=limit)
+
+    async def _retrying(self, mark: asyncpg.Record) -> None:
+        await retrying(partial(self._carry_out, mark))
 
     async def _carry_out(self, mark: asyncpg.Record, _attempt: int) -> None:
         tenant, body = mark["tenant"], json.loads(mark["body"])

@@ -8,10 +8,12 @@ the reading began. Nobody blocks anybody; a long transaction only delays the end
 from __future__ import annotations
 
 import asyncio
+import logging
 from uuid import UUID
 
 import asyncpg
 
+from services.core.domain.errors import Unavailable
 from services.core.domain.matching import event_value, holds
 from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints
@@ -20,6 +22,8 @@ from services.core.engine.run_traces import RunTraces
 from services.core.runtime.ids import ulid_text
 from services.core.store.database import Database
 from services.core.store.queries import queries, tenant_query
+
+log = logging.getLogger(__name__)
 
 _PAGE = 500
 _PAUSES = (0.005, 0.01, 0.02, 0.05)
@@ -62,7 +66,12 @@ class LookBack:
         async with self._database.connection() as connection:
             rows = await connection.fetch(queries("engine")["arming_waits"], min_age_ms, limit)
         for row in rows:
-            await self.arm(row["id"])
+            try:
+                await self.arm(row["id"])
+            except Unavailable:
+                raise
+            except Exception:
+                log.exception("a wait cannot look back", extra={"wait": str(row["id"])})
         return len(rows)
 
     async def _deliver(self, wait: asyncpg.Record, event: asyncpg.Record) -> bool:

@@ -15,14 +15,17 @@ from uuid import UUID
 import asyncpg
 
 from services.core.domain.event import RUN_EVENTS
+from services.core.domain.json_fault import MAX_DEPTH, deeper_than
 from services.core.engine.accept_events import EventAcceptor
 from services.core.engine.accept_plan import Incoming
 from services.core.engine.definitions import TenantDefinitions
+from services.core.engine.sweeping import sweep_marks
 from services.core.runtime.ids import ulid_text
 from services.core.store.database import Database
 from services.core.store.queries import queries, tenant_query
 
 _MOST_OUTPUT = 128 * 1024
+_LEVELS = 2  # the event and its data
 
 
 class RunEventMarks:
@@ -34,11 +37,7 @@ class RunEventMarks:
 
     async def sweep(self, min_age_ms: int, limit: int = 100) -> int:
         """Accept the events of marks older than `min_age_ms`. Returns how many marks were done. Raises Unavailable."""
-        async with self._database.connection() as connection:
-            rows = await connection.fetch(queries("engine")["run_event_marks"], min_age_ms, limit)
-        for mark in rows:
-            await self._carry_out(mark)
-        return len(rows)
+        return await sweep_marks(self._database, "run_event_marks", self._carry_out, min_age_ms=min_age_ms, limit=limit)
 
     async def _carry_out(self, mark: asyncpg.Record) -> None:
         tenant, run = mark["tenant"], mark["target"]
@@ -83,7 +82,10 @@ def _lineage(row: asyncpg.Record) -> frozenset[str]:
 def _lineage_list(row: asyncpg.Record) -> list[str]:
     before: list[str] = []
     if row["event_name"] in RUN_EVENTS:
-        before = json.loads(row["event_data"] or "{}").get("lineage", [])
+        data = json.loads(row["event_data"] or "{}")
+        given = data.get("lineage") if isinstance(data, dict) else None
+        # A replay may have replaced the data: only names are taken from it.
+        before = [name for name in given if isinstance(name, str)] if isinstance(given, list) else []
     return [*before, f"{row['project']}/{row['workflow']}"]
 
 
@@ -99,6 +101,8 @@ def _data(row: asyncpg.Record, status: str) -> str:
     text = json.dumps(fixed)[:-1]
     if row["error"] is not None:
         text += f',"error":{row["error"]}'
-    if row["output"] is not None and len(row["output"]) <= _MOST_OUTPUT:
-        text += f',"output":{row["output"]}'
+    output = row["output"]
+    # The event holds the output one level deeper than it was: one at the limit of depth would make an event past it.
+    if output is not None and len(output) <= _MOST_OUTPUT and not deeper_than(output, MAX_DEPTH - _LEVELS):
+        text += f',"output":{output}'
     return text + "}"

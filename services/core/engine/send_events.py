@@ -4,7 +4,6 @@ came (rulings C13). Its ids are fixed when the mark is written, so carrying it o
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID, uuid4
@@ -12,14 +11,12 @@ from uuid import UUID, uuid4
 import asyncpg
 
 from services.core.domain.effect import SendEvents
-from services.core.domain.errors import Unavailable
 from services.core.engine.accept_events import EventAcceptor
 from services.core.engine.accept_plan import Incoming
+from services.core.engine.sweeping import sweep_marks
 from services.core.runtime.ids import UlidFactory, ulid_text
 from services.core.store.database import Database
 from services.core.store.queries import queries
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,27 +99,10 @@ class SendEventMarks:
 
         A mark whose events cannot be accepted stays, is logged, and holds up no other. Raises Unavailable.
         """
-        done = after = 0
-        while True:
-            async with self._database.connection() as connection:
-                rows = await connection.fetch(queries("engine")["send_marks"], min_age_ms, limit, after)
-            for row in rows:
-                done += await self._carry_out(row)
-                after = row["id"]
-            if len(rows) < limit:
-                return done
+        return await sweep_marks(self._database, "send_marks", self._carry_out, min_age_ms=min_age_ms, limit=limit)
 
-    async def _carry_out(self, row: asyncpg.Record) -> bool:
-        try:
-            mark = SendMark.from_json(row["body"])
-            await self._acceptor.accept_as(
-                row["tenant"], mark.events, mark.ids, accept_id=mark.accept_id, trace=mark.trace
-            )
-            async with self._database.connection() as connection:
-                await connection.execute(queries("engine")["delete_marks"], [row["id"]])
-        except Unavailable:
-            raise
-        except Exception:
-            log.exception("the events of a step cannot be accepted", extra={"mark": row["id"]})
-            return False
-        return True
+    async def _carry_out(self, row: asyncpg.Record) -> None:
+        mark = SendMark.from_json(row["body"])
+        await self._acceptor.accept_as(row["tenant"], mark.events, mark.ids, accept_id=mark.accept_id, trace=mark.trace)
+        async with self._database.connection() as connection:
+            await connection.execute(queries("engine")["delete_marks"], [row["id"]])

@@ -135,7 +135,7 @@ create function rt.apply_marks_v1(p_min_age_ms bigint, p_limit int, p_traced boo
 returns table (run uuid, tenant int, owner bigint, ga bigint, gb bigint, cancelled bool, resolved text) language plpgsql as $$
 #variable_conflict use_column
 declare
-    v_mark bigint[]; v_wait uuid[]; v_status text[]; v_output text[]; v_error text[]; v_child uuid[]; v_ended uuid[];
+    v_mark bigint[]; v_wait uuid[]; v_status text[]; v_output text[]; v_error text[]; v_child uuid[]; v_ended uuid[]; v_alive uuid[];
 begin
     -- Marks whose target is locked by another are left for the next pass.
     select coalesce(array_agg(k.id), '{}') into v_mark from (
@@ -181,9 +181,13 @@ begin
             from rt.finish_v1(v_child, array_fill('cancelled'::text, array[cardinality(v_child)]),
                               array_fill(null::text, array[cardinality(v_child)]), array_fill(null::text, array[cardinality(v_child)]), true) f;
     end if;
+    -- A child that is active and whose row nobody holds has not ended, and its end will see the wait: the mark, written while
+    -- that could not be known (its row was locked), has nothing to do. It must not stand in the way of others until the end.
+    v_alive := array(select r.id from rt.live r where r.id = any (v_ended) for share skip locked);
     -- A mark is done when nothing is left that it could still do.
     delete from rt.mark m where m.id = any (v_mark)
-        and not (m.kind = 'child_end' and exists (select from rt.wait w where w.child = m.body::uuid offset 0))
+        and not (m.kind = 'child_end' and m.body::uuid <> all (v_alive)
+                 and exists (select from rt.wait w where w.child = m.body::uuid offset 0))
         and not (m.kind = 'cancel_children' and exists (
             select from unnest(string_to_array(m.body, ',')::uuid[]) k(child)
             cross join lateral (select from rt.live c where c.id = k.child and c.parent = m.target offset 0) c offset 0));

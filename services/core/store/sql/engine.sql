@@ -122,7 +122,7 @@ order by e.id limit $5;
 
 -- name: run_event_marks
 select id, tenant, target, body from rt.mark
-where kind = 'run_event' and created_at <= rt.now() - $1::bigint * interval '1 millisecond' order by id limit $2;
+where kind = 'run_event' and id > $3 and created_at <= rt.now() - $1::bigint * interval '1 millisecond' order by id limit $2;
 
 -- name: ended_run
 select r.id, r.event, r.event_name, r.test, r.trace, r.project as project_id, w.name as workflow, p.slug as project,
@@ -139,7 +139,7 @@ insert into rt.mark (tenant, kind, body) select $1, 'fan_out', b from unnest($2:
 
 -- name: fan_out_marks
 select id, tenant, body from rt.mark
-where kind = 'fan_out' and created_at <= rt.now() - $1::bigint * interval '1 millisecond' order by id limit $2;
+where kind = 'fan_out' and id > $3 and created_at <= rt.now() - $1::bigint * interval '1 millisecond' order by id limit $2;
 
 -- name: take_mark
 delete from rt.mark where id = (select id from rt.mark where id = $1 for update skip locked) returning id;
