@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 from services.core.domain.envelope import introspect_request
@@ -18,4 +19,5 @@ async def introspect(
     names as an execute request.
     """
     answer = await client.call(target, "introspect", introspect_request(unix_s), headers or {}, timeout_s)
-    return parse_introspection(answer.status, answer.body)
+    # Away from the loop: a list of definitions may be as big as an answer can be.
+    return await asyncio.to_thread(parse_introspection, answer.status, answer.body)

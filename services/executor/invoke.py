@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Mapping
 
@@ -12,12 +11,11 @@ from services.core.domain.function_op import AnswerLimits
 from services.core.domain.op import BadStep, FunctionFault, Invoke, Op, OpError, RunCompleted, RunFailed
 from services.core.runtime.clock import Clock
 from services.core.runtime.ids import ulid_text
+from services.core.runtime.off_loop import OffLoop
 from services.core.runtime.settings import FunctionSettings
 from services.executor.endpoint import endpoint_of
 from services.executor.function_client import FunctionClient, Target
 from services.executor.lease import Lease
-
-_OFF_LOOP_BYTES = 256 * 1024
 
 
 class Invoker:
@@ -32,6 +30,7 @@ class Invoker:
         clock: Clock,
         jitter: random.Random,
     ) -> None:
+        self._off_loop = OffLoop("answers")
         self._client = client
         self._settings = settings
         self._limits = limits
@@ -60,9 +59,8 @@ class Invoker:
         answer = await self._client.call(
             target, "execute", request, self._headers(lease, traceparent), self._settings.request_timeout_s
         )
-        if len(answer.body) > _OFF_LOOP_BYTES:  # a big answer must not hold up the heartbeat (rulings C20)
-            return await asyncio.to_thread(parse_answer, answer.status, answer.body, limits=self._limits)
-        return parse_answer(answer.status, answer.body, limits=self._limits)
+        # A big answer must not hold up the heartbeat (rulings C20).
+        return await self._off_loop.run(len(answer.body), parse_answer, answer.status, answer.body, limits=self._limits)
 
     @staticmethod
     def _headers(lease: Lease, traceparent: str | None) -> Mapping[str, str]:

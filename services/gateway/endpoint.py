@@ -11,11 +11,18 @@ import msgspec
 from aiohttp import web
 from runr.workflows.v1 import access_service_pb2
 
-from services.core.domain.errors import DomainError, NotFound, PermissionDenied, Unauthenticated, Unsupported
+from services.core.domain.errors import (
+    DomainError,
+    NotFound,
+    PermissionDenied,
+    Unauthenticated,
+    Unsupported,
+)
 from services.core.domain.event import EventLimits
 from services.core.domain.safe_text import is_storable
 from services.core.rpc.authorize import bearer_token
 from services.core.rpc.channel import call_metadata
+from services.core.runtime.off_loop import SMALL_BYTES, OffLoop
 from services.gateway.backends import Backends, Metadata
 from services.gateway.body import read_body
 from services.gateway.observe import REQUEST_TRACE
@@ -43,15 +50,19 @@ class Bounds:
 def endpoint(route: Route, backends: Backends, bounds: Bounds) -> Handler:
     """The aiohttp handler of a route. Raises DomainError."""
 
+    off_loop = OffLoop("bodies")
+
     async def handle(request: web.Request) -> web.StreamResponse:
         metadata = _metadata(request, public=route.public)
-        found = await _input(route, request, bounds)
+        if not route.public and _may_be_big(request):
+            await _refuse_stranger(backends, metadata)
+        found, message = await _input(route, request, bounds, off_loop)
         timeout_s = route.timeout_s(found) if callable(route.timeout_s) else route.timeout_s
 
         async def perform(message: Any) -> Any:
             return await backends.call(route.rpc, message, metadata=metadata, timeout_s=timeout_s)
 
-        response = await _perform(route, perform, route.request(found))
+        response = await _perform(route, perform, message)
         answer = _answer(route, response, found)
         body = None if answer.body is None else msgspec.json.encode(answer.body)
         return web.Response(
@@ -88,7 +99,22 @@ def _answer(route: Route, response: Any, found: Input) -> Answer:
         raise RuntimeError(f"the answer of {route.rpc} cannot be shown: {error}") from error
 
 
-async def _input(route: Route, request: web.Request, bounds: Bounds) -> Input:
+async def _refuse_stranger(backends: Backends, metadata: Metadata) -> None:
+    """Megabytes are not read for somebody without a token. All else is the service's to judge, which asks again."""
+    try:
+        await backends.call(_WHOAMI, access_service_pb2.GetCallerRequest(), metadata=metadata, timeout_s=10.0)
+    except Unauthenticated:
+        raise
+    except DomainError:
+        return
+
+
+def _may_be_big(request: web.Request) -> bool:
+    return request.can_read_body and (request.content_length is None or request.content_length > SMALL_BYTES)
+
+
+async def _input(route: Route, request: web.Request, bounds: Bounds, off_loop: OffLoop) -> tuple[Input, Any]:
+    """What the request holds, and the message to the service made of it."""
     path = dict(request.match_info)
     if not all(is_storable(value) for value in path.values()):
         raise NotFound("there is no such path", reason="UNKNOWN_PATH")
@@ -97,8 +123,13 @@ async def _input(route: Route, request: web.Request, bounds: Bounds) -> Input:
     if route.reads_body:
         limit = bounds.events_body_bytes if route.events_body else bounds.body_bytes
         raw = await read_body(request, max_bytes=limit, timeout_s=bounds.body_timeout_s)
-    body = route.body.read(raw) if route.body is not None else {}
-    return Input(path=path, query=query, body=body, raw=raw, events=bounds.events)
+
+    def read() -> tuple[Input, Any]:
+        body = route.body.read(raw) if route.body is not None else {}
+        found = Input(path=path, query=query, body=body, raw=raw, events=bounds.events)
+        return found, route.request(found)
+
+    return await off_loop.run(len(raw), read)
 
 
 def _metadata(request: web.Request, *, public: bool = False) -> Metadata:

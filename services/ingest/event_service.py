@@ -22,6 +22,7 @@ from services.core.rpc.convert_run import id_of
 from services.core.rpc.id_paging import id_after, id_token
 from services.core.rpc.paging import page_size
 from services.core.runtime.ids import ulid_text
+from services.core.runtime.off_loop import OffLoop
 from services.core.store.events import EventReader
 from services.ingest.queue_sink import QueueSink
 
@@ -33,6 +34,7 @@ class EventService(event_service_pb2_grpc.EventServiceServicer):
 
     def __init__(self, acceptor: EventAcceptor, reader: EventReader, limits: EventLimits, sink: QueueSink) -> None:
         self._acceptor = acceptor
+        self._off_loop = OffLoop("events")
         self._sink = sink
         self._reader = reader
         self._limits = limits
@@ -41,7 +43,8 @@ class EventService(event_service_pb2_grpc.EventServiceServicer):
         self, request: event_service_pb2.SendEventsRequest, context: object
     ) -> event_service_pb2.SendEventsResponse:
         """See the proto."""
-        events = _valid_events(request.events, self._limits)
+        # A request of megabytes must not hold up the others.
+        events = await self._off_loop.run(request.ByteSize(), _valid_events, request.events, self._limits)
         incoming = [
             Incoming(name=event.name, data=event.data, event_id=event.id, ts=event.ts, test=request.test)
             for event in events

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.core.domain.errors import InvalidInput, Malformed
-from services.core.domain.json_fault import JsonError, JsonSyntaxError
+from services.core.domain.json_fault import JsonError, JsonSyntaxError, deeper_than
 from services.core.domain.json_text import compact_size, dump, parse, read_list, read_object
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
@@ -159,3 +159,21 @@ def _has_infinity(value: Any) -> bool:
     if isinstance(value, list):
         return any(map(_has_infinity, value))
     return isinstance(value, float) and math.isinf(value)
+
+
+@given(st.text('[]{}"\\ a,:1', max_size=80), st.integers(1, 6))
+def test_the_quick_look_at_the_depth_never_calls_a_deep_text_flat(text: str, limit: int) -> None:
+    depth = deepest = 0
+    inside = escaped = False
+    for mark in text:
+        if inside:
+            escaped, inside = (not escaped and mark == "\\"), escaped or mark != '"'
+        elif mark == '"':
+            inside = True
+        elif mark in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif mark in "]}":
+            depth -= 1
+    if deepest > limit:
+        assert deeper_than(text, limit)
