@@ -17,7 +17,7 @@ _ABILITY = {
     options_pb2.PERMISSION_WORKFLOWS_RUN: WORKFLOWS_RUN,
     options_pb2.PERMISSION_EVENTS_SEND: EVENTS_SEND,
 }
-_OPEN = frozenset({options_pb2.PERMISSION_PUBLIC, options_pb2.PERMISSION_PER_ITEM})
+_OPEN = frozenset({options_pb2.PERMISSION_PUBLIC, options_pb2.PERMISSION_PER_ITEM, options_pb2.PERMISSION_SIGNED})
 _HEALTH = "/grpc.health.v1.Health/"
 _BEARER = "bearer "
 

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import descriptor_pb2 as google_dot_protobuf_dot_descriptor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1frunr/workflows/v1/options.proto\x12\x11runr.workflows.v1\x1a google/protobuf/descriptor.proto*\xf0\x01\n\nPermission\x12\x1a\n\x16PERMISSION_UNSPECIFIED\x10\x00\x12\x15\n\x11PERMISSION_PUBLIC\x10\x01\x12\x1c\n\x18PERMISSION_AUTHENTICATED\x10\x02\x12\x17\n\x13PERMISSION_PER_ITEM\x10\x03\x12\x1d\n\x19PERMISSION_WORKFLOWS_VIEW\x10\x04\x12\x1f\n\x1bPERMISSION_WORKFLOWS_MANAGE\x10\x05\x12\x1c\n\x18PERMISSION_WORKFLOWS_RUN\x10\x06\x12\x1a\n\x16PERMISSION_EVENTS_SEND\x10\x07:S\n\npermission\x12\x1e.google.protobuf.MethodOptions\x18\xb5\x87\x03 \x01(\x0e\x32\x1d.runr.workflows.v1.Permissionb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1frunr/workflows/v1/options.proto\x12\x11runr.workflows.v1\x1a google/protobuf/descriptor.proto*\x87\x02\n\nPermission\x12\x1a\n\x16PERMISSION_UNSPECIFIED\x10\x00\x12\x15\n\x11PERMISSION_PUBLIC\x10\x01\x12\x1c\n\x18PERMISSION_AUTHENTICATED\x10\x02\x12\x17\n\x13PERMISSION_PER_ITEM\x10\x03\x12\x1d\n\x19PERMISSION_WORKFLOWS_VIEW\x10\x04\x12\x1f\n\x1bPERMISSION_WORKFLOWS_MANAGE\x10\x05\x12\x1c\n\x18PERMISSION_WORKFLOWS_RUN\x10\x06\x12\x1a\n\x16PERMISSION_EVENTS_SEND\x10\x07\x12\x15\n\x11PERMISSION_SIGNED\x10\x08:S\n\npermission\x12\x1e.google.protobuf.MethodOptions\x18\xb5\x87\x03 \x01(\x0e\x32\x1d.runr.workflows.v1.Permissionb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,5 +33,5 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'runr.workflows.v1.options_p
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_PERMISSION']._serialized_start=89
-  _globals['_PERMISSION']._serialized_end=329
+  _globals['_PERMISSION']._serialized_end=352
 # @@protoc_insertion_point(module_scope)

@@ -15,6 +15,7 @@ class Permission(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PERMISSION_WORKFLOWS_MANAGE: _ClassVar[Permission]
     PERMISSION_WORKFLOWS_RUN: _ClassVar[Permission]
     PERMISSION_EVENTS_SEND: _ClassVar[Permission]
+    PERMISSION_SIGNED: _ClassVar[Permission]
 PERMISSION_UNSPECIFIED: Permission
 PERMISSION_PUBLIC: Permission
 PERMISSION_AUTHENTICATED: Permission
@@ -23,5 +24,6 @@ PERMISSION_WORKFLOWS_VIEW: Permission
 PERMISSION_WORKFLOWS_MANAGE: Permission
 PERMISSION_WORKFLOWS_RUN: Permission
 PERMISSION_EVENTS_SEND: Permission
+PERMISSION_SIGNED: Permission
 PERMISSION_FIELD_NUMBER: _ClassVar[int]
 permission: _descriptor.FieldDescriptor

@@ -47,6 +47,18 @@ YIELD_REASON_ENDED: YieldReason
 YIELD_REASON_LATER: YieldReason
 
 class ConnectRequest(_message.Message):
+    __slots__ = ("messages",)
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[WorkerMessage]
+    def __init__(self, messages: _Optional[_Iterable[_Union[WorkerMessage, _Mapping]]] = ...) -> None: ...
+
+class ConnectResponse(_message.Message):
+    __slots__ = ("messages",)
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[EngineMessage]
+    def __init__(self, messages: _Optional[_Iterable[_Union[EngineMessage, _Mapping]]] = ...) -> None: ...
+
+class WorkerMessage(_message.Message):
     __slots__ = ("hello", "credits", "op", "end", "resume", "drain", "heartbeat")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     CREDITS_FIELD_NUMBER: _ClassVar[int]
@@ -64,8 +76,8 @@ class ConnectRequest(_message.Message):
     heartbeat: Heartbeat
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., credits: _Optional[_Union[Credits, _Mapping]] = ..., op: _Optional[_Union[Op, _Mapping]] = ..., end: _Optional[_Union[InvocationEnd, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...) -> None: ...
 
-class ConnectResponse(_message.Message):
-    __slots__ = ("hello_ack", "execute", "ack", "delivery", "cancel", "resume_ack", "drain", "heartbeat", "goodbye")
+class EngineMessage(_message.Message):
+    __slots__ = ("hello_ack", "execute", "ack", "delivery", "cancel", "resume_ack", "drain", "heartbeat", "goodbye", "challenge")
     HELLO_ACK_FIELD_NUMBER: _ClassVar[int]
     EXECUTE_FIELD_NUMBER: _ClassVar[int]
     ACK_FIELD_NUMBER: _ClassVar[int]
@@ -75,6 +87,7 @@ class ConnectResponse(_message.Message):
     DRAIN_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     GOODBYE_FIELD_NUMBER: _ClassVar[int]
+    CHALLENGE_FIELD_NUMBER: _ClassVar[int]
     hello_ack: HelloAck
     execute: Execute
     ack: Ack
@@ -84,7 +97,8 @@ class ConnectResponse(_message.Message):
     drain: Drain
     heartbeat: Heartbeat
     goodbye: Goodbye
-    def __init__(self, hello_ack: _Optional[_Union[HelloAck, _Mapping]] = ..., execute: _Optional[_Union[Execute, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., delivery: _Optional[_Union[Delivery, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., resume_ack: _Optional[_Union[ResumeAck, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ...) -> None: ...
+    challenge: Challenge
+    def __init__(self, hello_ack: _Optional[_Union[HelloAck, _Mapping]] = ..., execute: _Optional[_Union[Execute, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., delivery: _Optional[_Union[Delivery, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., resume_ack: _Optional[_Union[ResumeAck, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., challenge: _Optional[_Union[Challenge, _Mapping]] = ...) -> None: ...
 
 class InvocationKey(_message.Message):
     __slots__ = ("run_id", "epoch", "invocation")
@@ -96,8 +110,14 @@ class InvocationKey(_message.Message):
     invocation: int
     def __init__(self, run_id: _Optional[str] = ..., epoch: _Optional[int] = ..., invocation: _Optional[int] = ...) -> None: ...
 
+class Challenge(_message.Message):
+    __slots__ = ("nonce",)
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    nonce: str
+    def __init__(self, nonce: _Optional[str] = ...) -> None: ...
+
 class Hello(_message.Message):
-    __slots__ = ("protocol", "features", "required_features", "session", "project", "definitions", "definitions_hash", "code_version", "node", "credits")
+    __slots__ = ("protocol", "features", "required_features", "session", "project", "definitions", "definitions_hash", "code_version", "node", "credits", "tenant", "nonce", "signature", "sdk")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
     REQUIRED_FEATURES_FIELD_NUMBER: _ClassVar[int]
@@ -108,6 +128,10 @@ class Hello(_message.Message):
     CODE_VERSION_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     CREDITS_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    SDK_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     features: _containers.RepeatedScalarFieldContainer[str]
     required_features: _containers.RepeatedScalarFieldContainer[str]
@@ -118,10 +142,14 @@ class Hello(_message.Message):
     code_version: int
     node: str
     credits: int
-    def __init__(self, protocol: _Optional[int] = ..., features: _Optional[_Iterable[str]] = ..., required_features: _Optional[_Iterable[str]] = ..., session: _Optional[str] = ..., project: _Optional[str] = ..., definitions: _Optional[bytes] = ..., definitions_hash: _Optional[str] = ..., code_version: _Optional[int] = ..., node: _Optional[str] = ..., credits: _Optional[int] = ...) -> None: ...
+    tenant: str
+    nonce: str
+    signature: str
+    sdk: bytes
+    def __init__(self, protocol: _Optional[int] = ..., features: _Optional[_Iterable[str]] = ..., required_features: _Optional[_Iterable[str]] = ..., session: _Optional[str] = ..., project: _Optional[str] = ..., definitions: _Optional[bytes] = ..., definitions_hash: _Optional[str] = ..., code_version: _Optional[int] = ..., node: _Optional[str] = ..., credits: _Optional[int] = ..., tenant: _Optional[str] = ..., nonce: _Optional[str] = ..., signature: _Optional[str] = ..., sdk: _Optional[bytes] = ...) -> None: ...
 
 class HelloAck(_message.Message):
-    __slots__ = ("protocol", "features", "engine_version", "heartbeat_interval", "dead_after", "max_unacked_bytes", "definitions", "warnings")
+    __slots__ = ("protocol", "features", "engine_version", "heartbeat_interval", "dead_after", "max_unacked_bytes", "definitions", "warnings", "signature")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
     ENGINE_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -130,6 +158,7 @@ class HelloAck(_message.Message):
     MAX_UNACKED_BYTES_FIELD_NUMBER: _ClassVar[int]
     DEFINITIONS_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     features: _containers.RepeatedScalarFieldContainer[str]
     engine_version: str
@@ -138,7 +167,8 @@ class HelloAck(_message.Message):
     max_unacked_bytes: int
     definitions: DefinitionsOutcome
     warnings: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, protocol: _Optional[int] = ..., features: _Optional[_Iterable[str]] = ..., engine_version: _Optional[str] = ..., heartbeat_interval: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., dead_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_unacked_bytes: _Optional[int] = ..., definitions: _Optional[_Union[DefinitionsOutcome, str]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+    signature: str
+    def __init__(self, protocol: _Optional[int] = ..., features: _Optional[_Iterable[str]] = ..., engine_version: _Optional[str] = ..., heartbeat_interval: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., dead_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_unacked_bytes: _Optional[int] = ..., definitions: _Optional[_Union[DefinitionsOutcome, str]] = ..., warnings: _Optional[_Iterable[str]] = ..., signature: _Optional[str] = ...) -> None: ...
 
 class Credits(_message.Message):
     __slots__ = ("add",)
@@ -147,30 +177,34 @@ class Credits(_message.Message):
     def __init__(self, add: _Optional[int] = ...) -> None: ...
 
 class Execute(_message.Message):
-    __slots__ = ("key", "workflow", "request_chunk", "request_bytes", "last", "traceparent")
+    __slots__ = ("key", "workflow", "request_chunk", "request_bytes", "last", "traceparent", "open_steps")
     KEY_FIELD_NUMBER: _ClassVar[int]
     WORKFLOW_FIELD_NUMBER: _ClassVar[int]
     REQUEST_CHUNK_FIELD_NUMBER: _ClassVar[int]
     REQUEST_BYTES_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
+    OPEN_STEPS_FIELD_NUMBER: _ClassVar[int]
     key: InvocationKey
     workflow: str
     request_chunk: bytes
     request_bytes: int
     last: bool
     traceparent: str
-    def __init__(self, key: _Optional[_Union[InvocationKey, _Mapping]] = ..., workflow: _Optional[str] = ..., request_chunk: _Optional[bytes] = ..., request_bytes: _Optional[int] = ..., last: _Optional[bool] = ..., traceparent: _Optional[str] = ...) -> None: ...
+    open_steps: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, key: _Optional[_Union[InvocationKey, _Mapping]] = ..., workflow: _Optional[str] = ..., request_chunk: _Optional[bytes] = ..., request_bytes: _Optional[int] = ..., last: _Optional[bool] = ..., traceparent: _Optional[str] = ..., open_steps: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Op(_message.Message):
-    __slots__ = ("key", "number", "op")
+    __slots__ = ("key", "number", "op", "last")
     KEY_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     OP_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
     key: InvocationKey
     number: int
     op: bytes
-    def __init__(self, key: _Optional[_Union[InvocationKey, _Mapping]] = ..., number: _Optional[int] = ..., op: _Optional[bytes] = ...) -> None: ...
+    last: bool
+    def __init__(self, key: _Optional[_Union[InvocationKey, _Mapping]] = ..., number: _Optional[int] = ..., op: _Optional[bytes] = ..., last: _Optional[bool] = ...) -> None: ...
 
 class Ack(_message.Message):
     __slots__ = ("key", "number", "outcome", "yield_reason", "step")

@@ -28,10 +28,14 @@ if _version_not_supported:
 class WorkerServiceStub:
     """The worker stream: a worker of user code connects out to the engine and is given invocations. Served by the executor.
 
-    The worker sends Hello first and gets HelloAck or Goodbye. It grants credits; the engine spends one for each Execute,
-    and the end of the invocation gives it back. Each op is answered by an Ack after the commit that holds it, and the
-    worker must not go on past a step before its Ack. Both sides send a Heartbeat at the agreed interval; silence of the
-    agreed length means that the other is dead. Messages of an unknown kind are ignored.
+    The engine sends Challenge first; the worker answers with Hello, signed with the project's key, and gets HelloAck,
+    signed too, or Goodbye. The worker grants credits; the engine spends one for each Execute, and the end of the
+    invocation gives it back. Each op is answered by an Ack after the commit that holds it, and the worker must not go on
+    past a step before its Ack. Both sides send a Heartbeat at the agreed interval; silence of the agreed length means
+    that the other is dead. Messages of an unknown kind are ignored.
+
+    A message of the stream carries whatever was ready to be sent when it was written: many invocations share it, because
+    a message costs far more than what is in it.
     """
 
     def __init__(self, channel):
@@ -50,10 +54,14 @@ class WorkerServiceStub:
 class WorkerServiceServicer:
     """The worker stream: a worker of user code connects out to the engine and is given invocations. Served by the executor.
 
-    The worker sends Hello first and gets HelloAck or Goodbye. It grants credits; the engine spends one for each Execute,
-    and the end of the invocation gives it back. Each op is answered by an Ack after the commit that holds it, and the
-    worker must not go on past a step before its Ack. Both sides send a Heartbeat at the agreed interval; silence of the
-    agreed length means that the other is dead. Messages of an unknown kind are ignored.
+    The engine sends Challenge first; the worker answers with Hello, signed with the project's key, and gets HelloAck,
+    signed too, or Goodbye. The worker grants credits; the engine spends one for each Execute, and the end of the
+    invocation gives it back. Each op is answered by an Ack after the commit that holds it, and the worker must not go on
+    past a step before its Ack. Both sides send a Heartbeat at the agreed interval; silence of the agreed length means
+    that the other is dead. Messages of an unknown kind are ignored.
+
+    A message of the stream carries whatever was ready to be sent when it was written: many invocations share it, because
+    a message costs far more than what is in it.
     """
 
     def Connect(self, request_iterator, context):
@@ -82,10 +90,14 @@ def add_WorkerServiceServicer_to_server(servicer, server):
 class WorkerService:
     """The worker stream: a worker of user code connects out to the engine and is given invocations. Served by the executor.
 
-    The worker sends Hello first and gets HelloAck or Goodbye. It grants credits; the engine spends one for each Execute,
-    and the end of the invocation gives it back. Each op is answered by an Ack after the commit that holds it, and the
-    worker must not go on past a step before its Ack. Both sides send a Heartbeat at the agreed interval; silence of the
-    agreed length means that the other is dead. Messages of an unknown kind are ignored.
+    The engine sends Challenge first; the worker answers with Hello, signed with the project's key, and gets HelloAck,
+    signed too, or Goodbye. The worker grants credits; the engine spends one for each Execute, and the end of the
+    invocation gives it back. Each op is answered by an Ack after the commit that holds it, and the worker must not go on
+    past a step before its Ack. Both sides send a Heartbeat at the agreed interval; silence of the agreed length means
+    that the other is dead. Messages of an unknown kind are ignored.
+
+    A message of the stream carries whatever was ready to be sent when it was written: many invocations share it, because
+    a message costs far more than what is in it.
     """
 
     @staticmethod
