@@ -39,7 +39,8 @@ from services.core.store.database import Database
 from services.core.store.pipeline import Pipeline
 from services.executor.aftermath import Aftermath
 from services.executor.claim import Claimer
-from services.executor.drive import Driver, Probe, no_probe
+from services.executor.commits import Commits, Probe, no_probe
+from services.executor.drive import Driver
 from services.executor.executor import Executor
 from services.executor.function_calls import FunctionCalls
 from services.executor.function_service import FunctionService
@@ -144,18 +145,17 @@ class _Parts:
         def claimer(room: Callable[[], int], accept: Callable[[Lease], None]) -> Claimer:
             return Claimer(self.database, self.definitions, owner=owner.id, room=room, accept=accept, spans=spans)
 
+        commits = Commits(
+            pipeline=pipeline,
+            aftermath=aftermath,
+            limits=_limits(settings.limits),
+            ids=ids,
+            clock=runtime.clock,
+            probe=self.probe,
+        )
+
         def driver(may_go_on: Callable[[], bool]) -> Driver:
-            return Driver(
-                invoker=self._invoker(),
-                pipeline=pipeline,
-                aftermath=aftermath,
-                spans=spans,
-                limits=_limits(settings.limits),
-                ids=ids,
-                clock=runtime.clock,
-                may_go_on=may_go_on,
-                probe=self.probe,
-            )
+            return Driver(invoker=self._invoker(), commits=commits, spans=spans, may_go_on=may_go_on)
 
         return Incarnation(
             owner=owner,

@@ -31,7 +31,8 @@ from services.core.store.database import Database
 from services.core.store.pipeline import Pipeline
 from services.executor.aftermath import Aftermath
 from services.executor.claim import Claimer
-from services.executor.drive import Driver, Probe, no_probe
+from services.executor.commits import Commits, Probe, no_probe
+from services.executor.drive import Driver
 from services.executor.function_client import FunctionClient, RawAnswer, RequestKind, Target
 from services.executor.incarnation import Incarnation
 from services.executor.invoke import Invoker
@@ -170,18 +171,10 @@ def make_incarnation(
     def claimer(room: Callable[[], int], accept: Callable[[Lease], None]) -> Claimer:
         return Claimer(database, defs, owner=owner.id, room=room, accept=accept, spans=spans)
 
+    commits = Commits(pipeline=pipeline, aftermath=aftermath, limits=Limits(), ids=ids, clock=clock, probe=probe)
+
     def driver(may_go_on: Callable[[], bool]) -> Driver:
-        return Driver(
-            invoker=invoker,
-            pipeline=pipeline,
-            aftermath=aftermath,
-            spans=spans,
-            limits=Limits(),
-            ids=ids,
-            clock=clock,
-            may_go_on=may_go_on,
-            probe=probe,
-        )
+        return Driver(invoker=invoker, commits=commits, spans=spans, may_go_on=may_go_on)
 
     return Incarnation(
         owner=owner,

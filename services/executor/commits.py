@@ -1,0 +1,104 @@
+"""One cause of a held run, decided and committed: what every way of driving a run has in common."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from services.core.domain.cause import Answered, FunctionFailed
+from services.core.domain.op import FunctionFault
+from services.core.domain.run import Limits
+from services.core.domain.transition import Decision, decide
+from services.core.runtime.clock import Clock
+from services.core.runtime.ids import UlidFactory
+from services.core.store.commit_item import CommitItem, Committed, StorageRefused
+from services.core.store.pipeline import Pipeline
+from services.executor.aftermath import Aftermath
+from services.executor.lease import Lease
+from services.executor.record import commit_item
+from services.executor.spans import Invocation
+
+log = logging.getLogger(__name__)
+
+Probe = Callable[[str], Awaitable[None]]
+HolderCause = Answered | FunctionFailed
+
+
+async def no_probe(_point: str) -> None:
+    """The probe of production: nothing happens at the commit points."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a cause came to. `delivered`: something was delivered to the run that is not in the lease's memory."""
+
+    decision: Decision
+    item: CommitItem
+    done: Committed
+    delivered: bool
+
+
+class Commits:
+    """Decides and commits for all leases of an owner.
+
+    `probe` is called at "before commit", "after commit" and "before effects", for tests that crash there.
+    """
+
+    def __init__(
+        self,
+        *,
+        pipeline: Pipeline,
+        aftermath: Aftermath,
+        limits: Limits,
+        ids: UlidFactory,
+        clock: Clock,
+        probe: Probe = no_probe,
+    ) -> None:
+        self._pipeline = pipeline
+        self._aftermath = aftermath
+        self._limits = limits
+        self._ids = ids
+        self._clock = clock
+        self._probe = probe
+
+    async def settle(self, lease: Lease, cause: HolderCause, invocation: Invocation) -> Settled:
+        """Commit what `cause` comes to, and act on it after the commit. Raises Fenced when the lease is lost."""
+        decision, item, done = await self._commit(lease, cause, invocation)
+        delivered = done.mail != lease.mail
+        lease.advance(decision, item, done)
+        await self._probe("before effects")
+        self._aftermath.of(lease, decision, item, done)
+        return Settled(decision, item, done, delivered)
+
+    async def _commit(
+        self, lease: Lease, cause: Answered | FunctionFailed, invocation: Invocation
+    ) -> tuple[Decision, CommitItem, Committed]:
+        decision, item = self._decide(lease, cause)
+        item = invocation.committing(item)
+        await self._probe("before commit")
+        try:
+            done = await self._pipeline.commit(item)
+        except StorageRefused as error:
+            # What the function answered cannot be stored: an attempt that failed by name, so that it comes to an end
+            # (C23).
+            fault = FunctionFault("StorageError", f"the database refused what the function answered ({error})")
+            decision, item = self._decide(lease, FunctionFailed(fault))
+            item = invocation.committing(item)
+            done = await self._pipeline.commit(item)
+        await self._probe("after commit")
+        return decision, item, done
+
+    def _decide(self, lease: Lease, cause: Answered | FunctionFailed) -> tuple[Decision, CommitItem]:
+        now = self._clock.unix_ms()
+        try:
+            decision = decide(lease.view(self._limits), cause, now)
+            return decision, commit_item(lease, decision, self._ids, now)
+        except Exception:
+            # A fault of the engine must end like any other, not go round for ever: it counts as a failed attempt.
+            log.exception("deciding about run %s failed", lease.run)
+            failed = FunctionFailed(
+                FunctionFault("EngineError", "the engine failed to handle the answer; its log says why")
+            )
+            decision = decide(lease.view(self._limits), failed, now)
+            return decision, commit_item(lease, decision, self._ids, now)
