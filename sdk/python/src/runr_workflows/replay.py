@@ -1,8 +1,9 @@
 """The replay core: one invocation of a workflow as a sans-I/O state machine (protocol section 7).
 
 A step call is a generator: it returns the memoized result, or yields the body of `step.run` for its driver to execute,
-records the op, and ends with StepInterrupt. `step.py` drives it in sync code, `async_step.py` in async code; all rules
-are here.
+and reports the op. Over HTTP the first op ends the invocation, with StepInterrupt; over the worker stream
+(`connect/live_replay.py`) the call goes on when the op is acknowledged. `step.py` drives it in sync code,
+`async_runner.py` in async code; all rules are here.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from .calls import StepCall
 from .errors import (
@@ -29,14 +30,17 @@ from .step_ids import StepIds
 from .values import encode
 
 Body = partial[Any]
-"""The function of a `step.run` with its arguments."""
+"""What a driver is to call: the function of a `step.run` with its arguments."""
 StepFlow = Generator[Body, Any, Any]
 
 _BODY_FAULTS = (Exception, SystemExit, CancelledError)
 """What a body may raise to fail its step. Not KeyboardInterrupt: that stops the process, and the step runs again."""
 
-_executing: ContextVar[tuple[Replay, str] | None] = ContextVar("runr_workflows_executing", default=None)
-"""The step whose body is being executed in this context: how a nested call is told from a parallel one."""
+executing: ContextVar[tuple[Replay, str | None] | None] = ContextVar("runr_workflows_executing", default=None)
+"""The step whose body is being executed in this context: how a nested call is told from a parallel one.
+
+None instead of the id: the workflow function itself, where that can be told from a body by nothing else.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,14 @@ class FailedAttempt:
     step_id: str | None
     name: str
     message: str
+
+
+class Report(NamedTuple):
+    """An op that is to be reported, as JSON. `output` is what a body returned, as JSON; None for every other op."""
+
+    text: str
+    failure: FailedAttempt | None = None
+    output: str | None = None
 
 
 class Replay:
@@ -69,6 +81,11 @@ class Replay:
         self._owner: str | None = None
 
     @property
+    def is_over(self) -> bool:
+        """Whether user code is only being unwound: nothing that it still does counts."""
+        return self.op is not None
+
+    @property
     def is_replaying(self) -> bool:
         """Whether the code running now has run in an earlier invocation, as far as the memoized steps tell."""
         return self._owner is None and self.recalled < len(self._memo)
@@ -80,71 +97,83 @@ class Replay:
 
     def begin(self, call: StepCall) -> str:
         """The step id of a call, in call order. Refuses a call from inside a body, so that user code cannot go on."""
-        executing = _executing.get()
-        if executing is not None and executing[0] is self:
-            self.fail(NestedStepError(call.user_id, executing[1]))
-        elif self.is_executing and not self._parallel:
-            self.fail(NestedStepError(call.user_id, str(self._owner)))
+        outer = self._outer_step()
+        if outer is not None:
+            self.fail(NestedStepError(call.user_id, outer))
         if self.op is not None:
             raise StepInterrupt
         return self._ids.assign(call.user_id)
 
     def perform(self, call: StepCall, step_id: str) -> StepFlow:
-        """The flow of one call: at most one body to execute, then the memoized result or StepInterrupt.
+        """The flow of one call: the memoized result, or at most one body to execute and what its report leads to.
 
-        Raises StepError for a step that failed for good. The first call without a stored result owns the invocation:
-        whatever is called later is ignored.
+        Raises StepError for a step that failed for good. Over HTTP the first call without a stored result owns the
+        invocation: whatever is called later is ignored.
         """
         if self.op is not None or self._owner is not None:
             raise StepInterrupt
         if step_id in self._memo:
-            return self._recall(call, step_id)
+            return self._recall(call, step_id, self._memo[step_id])
         if call.body is None:
-            self._end(call.op, call, step_id, call.fields)
-            raise StepInterrupt
+            return (yield from self._report(call, step_id, _step_report(call.op, call, step_id, call.fields)))
         given = call.input_text() if self._capture_input else None
-        self._owner = step_id
-        outer = _executing.get()
-        _executing.set((self, step_id))
+        self._enter(step_id)
+        outer = executing.get()
+        executing.set((self, step_id))
+        report = None
         started = perf_counter()
         try:
             value = yield call.body
-            self._completed(call, step_id, value, _milliseconds_since(started), given)
+            report = _completed(call, step_id, value, _milliseconds_since(started), given)
         except _BODY_FAULTS as error:
-            took, failure = {"duration_ms": _milliseconds_since(started)}, failure_of(error)
-            self._note(failure, step_id)
-            self._end("step_failed", call, step_id, {**call.fields, **took, **failure.fields()}, input=given)
+            report = _failed(call, step_id, error, _milliseconds_since(started), given)
         finally:
-            _executing.set(outer)
-            if self.op is None:  # the body was cancelled by user code (a timeout around it): nothing happened
-                self._owner = None
-        raise StepInterrupt
+            executing.set(outer)
+            if report is None:  # the body was cancelled by user code (a timeout around it): nothing happened
+                self._left(step_id)
+        return (yield from self._report(call, step_id, report))
 
     def returned(self, value: object) -> None:
         """The workflow function returned; counts only if no step ended the invocation before."""
-        if self.op is not None:
-            return
-        try:
-            output = encode(value, "the workflow's return value")
-        except SerializationError as error:
-            self.fail(error)
-        else:
-            self.op = _op_text({"op": "run_completed"}, output=output)
+        if self.op is None:
+            self._end(report_of_return(value))
 
     def fail(self, error: BaseException) -> None:
         """The workflow function raised; counts only if no step ended the invocation before."""
         if self.op is None:
-            failure = failure_of(error)
-            self._note(failure, None)
-            self.op = _op_text({"op": "run_failed", **failure.fields()})
+            self._end(report_of_error(error))
 
-    def _note(self, failure: Failure, step_id: str | None) -> None:
+    def _outer_step(self) -> str | None:
+        """The step whose body makes the call that is made now, if that is so."""
+        where = executing.get()
+        if where is not None and where[0] is self:
+            return where[1]
+        return self._owner if self.is_executing and not self._parallel else None
+
+    def _enter(self, step_id: str) -> None:
+        """The body of a step is about to be executed."""
+        self._owner = step_id
+
+    def _left(self, step_id: str) -> None:
+        """It was executed, and there is nothing to report."""
         if self.op is None:
-            self.failure = FailedAttempt(step_id, failure.error["name"], failure.error["message"])
+            self._owner = None
 
-    def _recall(self, call: StepCall, step_id: str) -> Any:
+    def _report(self, call: StepCall, step_id: str, report: Report) -> StepFlow:
+        """What a call leads to whose op is known: here, the end of the invocation."""
+        if self.op is None:
+            self._end(report)
+        raise StepInterrupt
+
+    def _end(self, report: Report) -> None:
+        self.op, self.failure = report.text, report.failure
+
+    def _recall(self, call: StepCall, step_id: str, stored: Mapping[str, Any]) -> Any:
         self.recalled += 1
-        stored = self._memo[step_id]
+        return self._result(call, step_id, stored)
+
+    def _result(self, call: StepCall, step_id: str, stored: Mapping[str, Any]) -> Any:
+        """What a call returns, or raises, whose step is memoized."""
         status = stored.get("status")
         if status == "completed":
             return stored.get("output")
@@ -159,14 +188,50 @@ class Replay:
             str(name or "Error"), str(message or ""), step_id=step_id, stack=None if stack is None else str(stack)
         )
 
-    def _completed(self, call: StepCall, step_id: str, value: object, took: int, given: str | None) -> None:
-        output = encode(value, f"the return value of step {step_id!r}")
-        self._end("step_completed", call, step_id, {**call.fields, "duration_ms": took}, input=given, output=output)
 
-    def _end(self, op: str, call: StepCall, step_id: str, fields: Mapping[str, object], **texts: str | None) -> None:
-        text = _op_text({"op": op, "id": step_id, "name": call.user_id, **fields}, **texts)
-        if self.op is None:
-            self.op = text
+def report_of_return(value: object) -> Report:
+    """The end of a run whose workflow function returned."""
+    try:
+        output = encode(value, "the workflow's return value")
+    except SerializationError as error:
+        return report_of_error(error)
+    return Report(_op_text({"op": "run_completed"}, output=output))
+
+
+def report_of_error(error: BaseException) -> Report:
+    """A failed attempt of the workflow function."""
+    failure = failure_of(error)
+    return Report(_op_text({"op": "run_failed", **failure.fields()}), _attempt(failure, None))
+
+
+def _completed(call: StepCall, step_id: str, value: object, took_ms: int, given: str | None) -> Report:
+    output = encode(value, f"the return value of step {step_id!r}")
+    fields = {**call.fields, "duration_ms": took_ms}
+    return _step_report("step_completed", call, step_id, fields, input=given, output=output)
+
+
+def _failed(call: StepCall, step_id: str, error: BaseException, took_ms: int, given: str | None) -> Report:
+    failure = failure_of(error)
+    fields = {**call.fields, "duration_ms": took_ms, **failure.fields()}
+    report = _step_report("step_failed", call, step_id, fields, input=given)
+    return report._replace(failure=_attempt(failure, step_id))
+
+
+def _step_report(
+    op: str,
+    call: StepCall,
+    step_id: str,
+    fields: Mapping[str, object],
+    *,
+    input: str | None = None,
+    output: str | None = None,
+) -> Report:
+    text = _op_text({"op": op, "id": step_id, "name": call.user_id, **fields}, input=input, output=output)
+    return Report(text, None, output)
+
+
+def _attempt(failure: Failure, step_id: str | None) -> FailedAttempt:
+    return FailedAttempt(step_id, failure.error["name"], failure.error["message"])
 
 
 def _op_text(fields: Mapping[str, object], **texts: str | None) -> str:

@@ -23,7 +23,7 @@ class ReplayLogger(logging.Logger):
 
     def handle(self, record: logging.LogRecord) -> None:
         """Passes a record on, holds it, or drops it once the op is known: what is left is only unwinding."""
-        if self._replay.op is not None:
+        if self._replay.is_over:
             return
         record.run_id = self._run_id
         if self._replay.is_replaying:
