@@ -76,6 +76,15 @@ def test_wsgi_runs_workflows(wsgi_port: int) -> None:
     assert post(wsgi_port, b"", method="GET")[0] == 405
 
 
+def test_wsgi_repeats_the_id_of_the_request(wsgi_port: int) -> None:
+    connection = HTTPConnection("127.0.0.1", wsgi_port, timeout=5)
+    for body, status in ((BODY, 200), (b"", 400)):
+        connection.request("POST", "/", body, {"X-RunR-Request-Id": f"id-{status}"})
+        response = connection.getresponse()
+        assert (response.status, response.headers["X-RunR-Request-Id"]) == (status, f"id-{status}")
+        connection.close()
+
+
 @pytest.mark.parametrize(
     ("environ", "status"),
     [
@@ -100,7 +109,7 @@ def test_wsgi_reads_what_the_server_promises(wf: Workflows, environ: dict[str, A
 async def asgi(
     app: Any, *messages: dict[str, Any], method: str = "POST", headers: list[tuple[bytes, bytes]] | None = None
 ) -> tuple[int, bytes]:
-    """One exchange with an ASGI application."""
+    """One exchange with an ASGI application, whose answer repeats the request's id if there is one."""
     sent: list[dict[str, Any]] = []
     pending = list(messages)
 
@@ -115,6 +124,7 @@ async def asgi(
         return 0, b""
     start, body = sent
     assert dict(start["headers"])[b"content-length"] == str(len(body["body"])).encode()
+    assert dict(start["headers"]).get(b"x-runr-request-id") == dict(headers or []).get(b"X-RunR-Request-Id")
     return start["status"], body["body"]
 
 
@@ -136,6 +146,14 @@ async def test_asgi_runs_workflows(wf: Workflows) -> None:
     assert (await asgi(app, method="GET"))[0] == 405
     assert (await asgi(app, message(BODY[:9], more=True), {"type": "http.disconnect"}))[0] == 0
     assert (await asgi(app, message(bytes(MAX_BODY_BYTES), more=True), message(b"x", more=True)))[0] == 413
+
+
+async def test_asgi_repeats_the_id_of_the_request(wf: Workflows) -> None:
+    app, headers = wf.asgi(), [(b"X-RunR-Request-Id", b"0af7651916cd43dd8448eb211c80319c")]
+
+    assert (await asgi(app, message(BODY), headers=headers))[0] == 200
+    assert (await asgi(app, message(b""), headers=headers))[0] == 400
+    assert (await asgi(app, message(bytes(MAX_BODY_BYTES + 1)), headers=headers))[0] == 413
 
 
 async def test_asgi_runs_async_workflows_on_the_servers_loop(wf: Workflows) -> None:
@@ -184,6 +202,13 @@ def test_a_handler_takes_the_event_in_any_of_its_shapes(wf: Workflows, event: An
 
     assert answer["statusCode"] == 200
     assert json.loads(answer["body"])["ops"][0]["id"] == "a"
+
+
+def test_a_handler_repeats_the_id_of_the_request(wf: Workflows) -> None:
+    answer = wf.handler({"body": BODY, "headers": {"x-runr-request-id": "a-1"}}, None)
+
+    assert answer["headers"] == {"Content-Type": "application/json", "X-RunR-Request-Id": "a-1"}
+    assert wf.handler(BODY, None)["headers"] == {"Content-Type": "application/json"}
 
 
 @pytest.mark.parametrize(

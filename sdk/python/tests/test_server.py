@@ -84,6 +84,26 @@ def test_the_signature_is_taken_from_the_header(client: http.client.HTTPConnecti
     assert client.getresponse().status == 401
 
 
+def test_the_id_of_a_request_comes_back_with_its_answer_whatever_that_is(
+    server: Server, client: http.client.HTTPConnection
+) -> None:
+    unserved = envelope(execute_request("nobody"))
+    for number, (body, status) in enumerate([(BODY, 200), (unserved, 400), (b"", 400), (BODY, 200)]):
+        client.request("POST", "/", body, {"x-runr-REQUEST-id": f"a-{number}"})
+        response = client.getresponse()
+        response.read()
+        assert (response.status, response.headers["X-RunR-Request-Id"]) == (status, f"a-{number}")
+
+    refused = exchange(server, request(f"X-RunR-Request-Id: b\r\nContent-Length: {MAX_BODY_BYTES + 1}\r\n"))
+    assert b"\r\nX-RunR-Request-Id: b\r\n" in refused
+
+
+def test_only_what_can_be_an_id_comes_back(server: Server) -> None:
+    for value in ("", "a b", "a,b", "é", "x" * 129, "a\r\nX-RunR-Request-Id: b"):
+        raw = request(f"X-RunR-Request-Id: {value}\r\nContent-Length: {len(BODY)}\r\n", BODY)
+        assert b"Request-Id" not in exchange(server, raw).partition(b"\r\n\r\n")[0]
+
+
 def test_a_body_in_chunks_and_one_after_a_continue_are_read(server: Server) -> None:
     chunks = b"".join(b"%x;ext=1\r\n%s\r\n" % (len(part), part) for part in (BODY[:7], BODY[7:]))
 

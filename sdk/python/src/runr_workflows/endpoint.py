@@ -15,6 +15,7 @@ from .protocol import (
     SIGNATURE_HEADER,
     IntrospectRequest,
     error_answer,
+    find_header,
     introspect_answer,
     op_answer,
     open_envelope,
@@ -58,14 +59,14 @@ class Endpoint:
 
     def _flow(self, body: bytes, headers: Mapping[str, str]) -> Generator[Invocation, str, Answer]:
         try:
-            header = _find(headers, SIGNATURE_HEADER)
+            header = find_header(headers, SIGNATURE_HEADER)
             request = parse_request(open_envelope(body, header, self._keys(), self._clock()))
             if isinstance(request, IntrospectRequest):
                 return 200, introspect_answer([workflow.definition for workflow in self._workflows.values()])
             workflow = self._workflows.get(request.workflow)
             if workflow is None:
                 raise BadRequest(f"the workflow {request.workflow!r:.120} is not served here")
-            trace = trace_context(lambda name: _find(headers, name))
+            trace = trace_context(lambda name: find_header(headers, name))
             invocation = Invocation(workflow, request, capture_input=self._capture_input, trace=trace)
             op = yield invocation
             _log_failure(invocation)
@@ -102,11 +103,3 @@ def _log_failure(invocation: Invocation) -> None:
         failure.name,
         failure.message,
     )
-
-
-def _find(headers: Mapping[str, str], name: str) -> str | None:
-    """The value of a header, whatever the case of its name; transports of this SDK give lower case."""
-    value = headers.get(name)
-    if value is not None:
-        return value
-    return next((text for key, text in headers.items() if key.lower() == name), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -18,7 +19,10 @@ __all__ = ["MAX_BODY_BYTES", "ExecuteRequest", "IntrospectRequest", "RequestRefu
 VERSION = "v1"
 MAX_BODY_BYTES = 64 * 1024 * 1024
 SIGNATURE_HEADER = "x-runr-signature"
+REQUEST_ID_HEADER = "x-runr-request-id"
 SDK = {"name": "runr-workflows", "language": "python", "version": __version__}
+
+_REQUEST_ID = re.compile(r"[0-9A-Za-z._~+/=-]{1,128}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,25 @@ def op_answer(op: str) -> bytes:
 def error_answer(message: str) -> bytes:
     """The body of every answer that is not 200."""
     return json.dumps({"error": message}).encode()
+
+
+def find_header(headers: Mapping[str, str], name: str) -> str | None:
+    """The value of a header, whatever the case of its name; `name` is in lower case."""
+    value = headers.get(name)
+    if value is not None:
+        return value
+    return next((text for key, text in headers.items() if key.lower() == name), None)
+
+
+def answer_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers of the answer to a request with these headers, whatever its status.
+
+    The engine keeps a connection only if each answer on it repeats the id of its request (protocol section 1).
+    """
+    request_id = find_header(headers, REQUEST_ID_HEADER)
+    if request_id is None or not _REQUEST_ID.fullmatch(request_id):
+        return {"Content-Type": "application/json"}
+    return {"Content-Type": "application/json", "X-RunR-Request-Id": request_id}
 
 
 def _execute(request: dict[str, Any]) -> ExecuteRequest:

@@ -15,6 +15,7 @@ from .context import Context
 from .definition import CancelOn, Checkpoint, Concurrency, Trigger, Workflow, build_definition
 from .endpoint import Answer, Endpoint
 from .errors import DefinitionError, Duration
+from .protocol import answer_headers
 from .serving.asgi import AsgiApp
 from .serving.faas import FaasHandler
 from .serving.server import serve
@@ -117,12 +118,23 @@ class Workflows:
         return [workflow.definition for workflow in self._workflows.values()]
 
     def handle_request(self, body: bytes, headers: Mapping[str, str]) -> Answer:
-        """Answers one engine request: HTTP status and JSON body. For transports of your own."""
+        """Answers one engine request: HTTP status and JSON body. For transports of your own.
+
+        Send them with `answer_headers` of the same headers.
+        """
         return self._endpoint.handle(body, headers)
 
     async def handle_request_async(self, body: bytes, headers: Mapping[str, str]) -> Answer:
         """The same on a running event loop."""
         return await self._endpoint.handle_async(body, headers)
+
+    @staticmethod
+    def answer_headers(headers: Mapping[str, str]) -> dict[str, str]:
+        """The headers of the answer to a request with these headers: the type, and the id that the request carries.
+
+        Without them everything works, but the engine opens a new connection for each request.
+        """
+        return answer_headers(headers)
 
     def serve(self, host: str = "0.0.0.0", port: int | None = None, *, grace: float = 30) -> None:  # noqa: S104
         """Serves until SIGTERM or SIGINT, then finishes the requests in flight within `grace` seconds.

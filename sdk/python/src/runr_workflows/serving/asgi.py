@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
-from ..protocol import MAX_BODY_BYTES, error_answer
+from ..protocol import MAX_BODY_BYTES, answer_headers, error_answer
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -26,11 +26,11 @@ class AsgiApp:
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close"})
         elif scope["method"] != "POST":
-            await _send(send, 405, error_answer("engine requests are POST"))
+            await _send(send, 405, error_answer("engine requests are POST"), {})
         else:
-            await self._exchange(scope, receive, send)
+            await self._exchange(_headers(scope), receive, send)
 
-    async def _exchange(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _exchange(self, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
         chunks: list[bytes] = []
         size, more = 0, True
         while more:
@@ -41,9 +41,10 @@ class AsgiApp:
             size += len(chunks[-1])
             more = message.get("more_body", False)
             if size > MAX_BODY_BYTES:
-                await _send(send, 413, error_answer(f"the body is larger than the limit of {MAX_BODY_BYTES} bytes"))
+                fault = error_answer(f"the body is larger than the limit of {MAX_BODY_BYTES} bytes")
+                await _send(send, 413, fault, headers)
                 return
-        await _send(send, *await self._handle(b"".join(chunks), _headers(scope)))
+        await _send(send, *await self._handle(b"".join(chunks), headers), headers)
 
 
 def _headers(scope: Scope) -> dict[str, str]:
@@ -54,8 +55,9 @@ def _headers(scope: Scope) -> dict[str, str]:
     return headers
 
 
-async def _send(send: Send, status: int, body: bytes) -> None:
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+async def _send(send: Send, status: int, body: bytes, request_headers: Mapping[str, str]) -> None:
+    headers = [(name.lower().encode(), value.encode()) for name, value in answer_headers(request_headers).items()]
+    headers.append((b"content-length", str(len(body)).encode()))
     if status == 405:
         headers.append((b"allow", b"POST"))
     await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..protocol import error_answer
+from ..protocol import answer_headers, error_answer
 
 
 class FaasHandler:
@@ -26,8 +26,8 @@ class FaasHandler:
         try:
             body, headers = _unpack(event)
         except (TypeError, ValueError, binascii.Error):
-            return _result(400, error_answer("the event holds no body"))
-        return _result(*self._handle(body, headers))
+            return _result(400, error_answer("the event holds no body"), {})
+        return _result(*self._handle(body, headers), headers)
 
 
 def _unpack(event: Any) -> tuple[bytes, dict[str, str]]:
@@ -50,5 +50,5 @@ def _bytes(body: Any) -> bytes:
     raise TypeError("no body")
 
 
-def _result(status: int, body: bytes) -> dict[str, Any]:
-    return {"statusCode": status, "headers": {"Content-Type": "application/json"}, "body": body.decode()}
+def _result(status: int, body: bytes, request_headers: Mapping[str, str]) -> dict[str, Any]:
+    return {"statusCode": status, "headers": answer_headers(request_headers), "body": body.decode()}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
+
+from ..protocol import answer_headers
 
 MAX_HEAD_BYTES = 64 * 1024
 
@@ -74,12 +77,13 @@ def parse_chunk_size(line: bytes) -> int:
     return int(digits, 16)
 
 
-def answer(status: int, body: bytes, *, keep_alive: bool) -> bytes:
+def answer(status: int, body: bytes, request_headers: Mapping[str, str], *, keep_alive: bool) -> bytes:
     """A whole JSON answer, so that it leaves in a single write."""
     head = _STATUS_LINES.get(status) or f"HTTP/1.1 {status} \r\n"
+    fields = "".join([f"{name}: {value}\r\n" for name, value in answer_headers(request_headers).items()])
     allow = "Allow: POST\r\n" if status == 405 else ""
     close = "" if keep_alive else "Connection: close\r\n"
-    return f"{head}Content-Type: application/json\r\n{allow}{close}Content-Length: {len(body)}\r\n\r\n".encode() + body
+    return f"{head}{fields}{allow}{close}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}

@@ -178,6 +178,7 @@ class _Connection(socketserver.BaseRequestHandler):
 
     def _exchange(self) -> bool:
         """Answers one request; whether another may follow."""
+        head: Head | None = None
         try:
             head = self._read_head()
             if head is None:
@@ -188,11 +189,12 @@ class _Connection(socketserver.BaseRequestHandler):
         except HttpFault as fault:
             if fault.status != 405:  # a browser or a health check, not the engine
                 _log.warning("a request was refused with %s: %s", fault.status, fault)
-            self.request.sendall(answer(fault.status, error_answer(str(fault)), keep_alive=False))
+            asked = head.headers if head is not None else {}
+            self.request.sendall(answer(fault.status, error_answer(str(fault)), asked, keep_alive=False))
             self._linger()
             return False
         keep_alive = head.keep_alive and not self.server.draining
-        self.request.sendall(answer(status, body, keep_alive=keep_alive))
+        self.request.sendall(answer(status, body, head.headers, keep_alive=keep_alive))
         return keep_alive
 
     def _read_head(self) -> Head | None:
