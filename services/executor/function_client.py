@@ -11,29 +11,30 @@ count, sends the request again: a second execution of a step is never hidden in 
 from __future__ import annotations
 
 import asyncio
-import zlib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Protocol, Self
 
-import aiohttp
-from yarl import URL
-
 from services.core.domain import envelope
-from services.core.domain.endpoint import EndpointPolicy
+from services.core.domain.endpoint import EndpointPolicy, ParsedEndpoint
 from services.core.domain.op import FunctionFault
 from services.core.domain.safe_text import cut, storable
 from services.core.domain.signature import signature_header
-from services.executor.endpoint_guard import AddressRefused, EndpointGuard, Lookup, SystemLookup
+from services.executor.content_coding import decode_prefix, decode_whole
+from services.executor.endpoint_guard import EndpointGuard, Lookup, SystemLookup
+from services.executor.lean_http.client import Answer, LeanClient, Request
+from services.executor.lean_http.connection import Origin
+from services.executor.lean_http.dial import Dialer
+from services.executor.lean_http.errors import AddressRefused, AnswerTooBig, BadAnswer, HttpError, OutOfTime
 
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
 _FAILURE_BYTES = 64 * 1024
 _REASON_BYTES = 1024
 _SEAL_IN_THREAD_CHARS = 256 * 1024
-_ZLIB_OR_GZIP = 32
-_CONNECTIONS_PER_HOST = 1024
-_NAME_SECONDS = 1  # connections that open together share one lookup
+_DEFAULT_PORT = {"http": 80, "https": 443}
+_NOT_IN_A_FIELD = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 RequestKind = Literal["execute", "introspect"]
 
@@ -74,7 +75,7 @@ class FunctionClient(Protocol):
 
 
 class HttpFunctionClient:
-    """`FunctionClient` over HTTP/1.1, a connection a request. Used as an async context manager."""
+    """`FunctionClient` over HTTP/1.1. Used as an async context manager."""
 
     def __init__(
         self,
@@ -91,36 +92,23 @@ class HttpFunctionClient:
         if lookup is None:
             lookup = self._own_lookup = SystemLookup()
         self._guard = EndpointGuard(policy, lookup, timeout_s=connect_timeout_s)
+        dialer = Dialer(resolve=self._guard.resolve, open_socket=self._guard.open_socket, timeout_s=connect_timeout_s)
+        self._http = LeanClient(dialer, max_body=max_answer_bytes, max_other_body=_FAILURE_BYTES)
         self._unix_seconds = unix_seconds
-        self._user_agent = f"RunR-Workflows/{version}"
-        self._connect_timeout_s = connect_timeout_s
         self._max_answer_bytes = max_answer_bytes
-        self._session: aiohttp.ClientSession | None = None
+        self._same_fields = (
+            "Content-Type: application/json\r\nAccept: application/json\r\nAccept-Encoding: identity\r\n"
+            f"User-Agent: RunR-Workflows/{version}\r\nX-RunR-Protocol: {envelope.PROTOCOL}\r\n"
+        )
 
     async def __aenter__(self) -> Self:
-        connector = aiohttp.TCPConnector(
-            resolver=self._guard,
-            socket_factory=self._guard.open_socket,
-            limit=0,
-            limit_per_host=_CONNECTIONS_PER_HOST,
-            # One request a connection. On a kept one, bytes that a server sends after its answer would be read as the
-            # answer of the next request, which is another run's, and nothing in an answer names its run.
-            force_close=True,
-            ttl_dns_cache=_NAME_SECONDS,
-        )
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout_s),
-        )
+        await self._http.__aenter__()
         return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._session is not None:
-            await self._session.close()
+        await self._http.__aexit__(exc_type, exc, traceback)
         if self._own_lookup is not None:
             self._own_lookup.close()
 
@@ -128,23 +116,25 @@ class HttpFunctionClient:
         self, target: Target, kind: RequestKind, request_text: str, headers: Mapping[str, str], timeout_s: float
     ) -> RawAnswer:
         """See `FunctionClient.call`."""
-        url = self._guard.url(target.url)
-        signed, body = await self._seal(target, request_text)
-        sent_headers = {
-            **headers,
-            "Content-Type": "application/json",
-            "Accept": "application/json",
-            "Accept-Encoding": "identity",
-            "User-Agent": self._user_agent,
-            "X-RunR-Protocol": envelope.PROTOCOL,
-            "X-RunR-Request": kind,
-            "X-RunR-Signature": signed,
-        }
+        endpoint = self._guard.endpoint(target.url)
+        signature, body = await self._seal(target, request_text)
+        own = "".join([f"{name}: {_field_value(value)}\r\n" for name, value in headers.items()])
+        request = Request(
+            target=endpoint.target,
+            host=_host_field(endpoint),
+            fields=f"{self._same_fields}X-RunR-Request: {kind}\r\nX-RunR-Signature: {signature}\r\n{own}",
+            body=body,
+        )
+        origin = Origin(endpoint.scheme, endpoint.host, endpoint.port, target.verify_tls)
         try:
-            async with asyncio.timeout(timeout_s):
-                return await self._post(url, body, sent_headers, target.verify_tls)
-        except TimeoutError:
-            raise FunctionFault("FunctionTimeout", f"no complete answer within {timeout_s:g} s") from None
+            answer = await self._http.post(origin, request, timeout_s)
+        except HttpError as error:
+            raise _fault(error, timeout_s) from error
+        except AddressRefused as error:
+            raise FunctionFault("EndpointRefused", str(error)) from error
+        if answer.encoding in ("", "identity"):
+            return RawAnswer(answer.status, answer.body)
+        return RawAnswer(answer.status, self._decoded(answer))
 
     async def _seal(self, target: Target, request_text: str) -> tuple[str, bytes]:
         """The signature header and the body; a big request is signed and escaped off the loop."""
@@ -152,48 +142,11 @@ class HttpFunctionClient:
             return await asyncio.to_thread(_sealed, target.keys, self._unix_seconds(), request_text)
         return _sealed(target.keys, self._unix_seconds(), request_text)
 
-    async def _post(self, url: URL, body: bytes, headers: Mapping[str, str], verify_tls: bool) -> RawAnswer:
-        assert self._session is not None, "used outside of its async with"
-        try:
-            async with self._session.post(
-                url, data=body, headers=headers, allow_redirects=False, ssl=verify_tls
-            ) as response:
-                try:
-                    return RawAnswer(response.status, await self._read(response))
-                except BaseException:
-                    response.close()
-                    raise
-        except aiohttp.ConnectionTimeoutError:
-            raise _unreachable(f"no connection within {self._connect_timeout_s:g} s") from None
-        except aiohttp.ClientConnectorError as error:
-            if isinstance(error.os_error, AddressRefused):
-                raise FunctionFault("EndpointRefused", str(error.os_error)) from error
-            raise _unreachable(str(error)) from error
-        except aiohttp.ClientResponseError as error:
-            raise _not_protocol(f"the answer is not HTTP: {error.message}") from error
-        except aiohttp.InvalidURL as error:
-            raise FunctionFault("EndpointRefused", storable(f"not a URL that can be called: {error}")) from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise _unreachable(str(error) or type(error).__name__) from error
-
-    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
-        """The body, decoded. Stops at the first byte over the limit, whatever length was announced.
-
-        Of a failure only the beginning is wanted: it is cut, and is not `AnswerTooLarge`.
-        """
-        is_answer = response.status == 200
-        limit = self._max_answer_bytes if is_answer else _FAILURE_BYTES
-        body = bytearray()
-        if is_answer and response.content_length is not None and response.content_length > limit:
-            raise _too_large(limit, f"{response.content_length} are announced")
-        async for chunk in response.content.iter_any():
-            body += chunk
-            if len(body) > limit:
-                if is_answer:
-                    raise _too_large(limit, "more came")
-                response.close()
-                return bytes(body[:limit])
-        return _decoded(bytes(body), response.headers.get("Content-Encoding", "identity").strip().lower(), limit)
+    def _decoded(self, answer: Answer) -> bytes:
+        """The body without its Content-Encoding. None was asked for, but a proxy may have put one around it."""
+        if answer.status != 200:
+            return decode_prefix(answer.body, answer.encoding, _FAILURE_BYTES)
+        return decode_whole(answer.body, answer.encoding, self._max_answer_bytes)
 
 
 def _sealed(keys: tuple[str, ...], t: int, request_text: str) -> tuple[str, bytes]:
@@ -201,31 +154,21 @@ def _sealed(keys: tuple[str, ...], t: int, request_text: str) -> tuple[str, byte
     return header, envelope.seal(request_text, header)
 
 
-def _decoded(body: bytes, encoding: str, limit: int) -> bytes:
-    """The body without its Content-Encoding. None was asked for, but a proxy may have put one around it."""
-    if encoding in ("", "identity") or not body:
-        return body
-    if encoding not in ("gzip", "x-gzip", "deflate"):
-        raise _not_protocol(f"the answer has the Content-Encoding {encoding[:40]!r}, which was not asked for")
-    unzip = zlib.decompressobj(zlib.MAX_WBITS | _ZLIB_OR_GZIP)
-    try:
-        plain = unzip.decompress(body, limit + 1)
-    except zlib.error as error:
-        raise _not_protocol(f"the answer is not {encoding}: {error}") from None
-    if len(plain) > limit:
-        raise _too_large(limit, f"{len(body)} bytes of {encoding} hold more")
-    if not unzip.eof:
-        raise _not_protocol(f"the answer's {encoding} ends too early")
-    return plain
+def _host_field(endpoint: ParsedEndpoint) -> str:
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host.removesuffix(".")
+    return host if endpoint.port == _DEFAULT_PORT[endpoint.scheme] else f"{host}:{endpoint.port}"
 
 
-def _too_large(limit: int, found: str) -> FunctionFault:
-    return FunctionFault("AnswerTooLarge", f"an answer may have {limit} bytes, {found}")
+def _field_value(value: str) -> str:
+    if _NOT_IN_A_FIELD.search(value):
+        raise ValueError(f"not the value of a header: {value!a}")
+    return value
 
 
-def _not_protocol(reason: str) -> FunctionFault:
-    return FunctionFault("ProtocolError", cut(storable(" ".join(reason.split())), _REASON_BYTES))
-
-
-def _unreachable(reason: str) -> FunctionFault:
-    return FunctionFault("FunctionUnreachable", cut(storable(reason), _REASON_BYTES))
+def _fault(error: HttpError, timeout_s: float) -> FunctionFault:
+    if isinstance(error, OutOfTime):
+        return FunctionFault("FunctionTimeout", f"no complete answer within {timeout_s:g} s")
+    if isinstance(error, AnswerTooBig):
+        return FunctionFault("AnswerTooLarge", str(error))
+    name = "ProtocolError" if isinstance(error, BadAnswer) else "FunctionUnreachable"
+    return FunctionFault(name, cut(storable(" ".join(str(error).split())), _REASON_BYTES))

@@ -9,8 +9,9 @@ import pytest
 from services.core.domain.endpoint import PUBLIC_ONLY, EndpointPolicy
 from services.core.domain.envelope import introspect_request
 from services.core.domain.op import FunctionFault
-from services.executor.endpoint_guard import AddressRefused, EndpointGuard, SystemLookup
+from services.executor.endpoint_guard import EndpointGuard, SystemLookup
 from services.executor.function_client import HttpFunctionClient, Target
+from services.executor.lean_http.errors import AddressRefused
 from tests.support.fake_function import KEY, FakeFunction
 
 LOOPBACK_ONLY = EndpointPolicy.of(allow_private=False, allowed_cidrs=["127.0.0.1/32"])
@@ -79,17 +80,17 @@ async def test_every_address_is_tried() -> None:
 async def test_a_name_that_turns_private_is_refused_at_the_next_connection() -> None:
     names = Names("93.184.216.34")
     guard = EndpointGuard(PUBLIC_ONLY, names, timeout_s=1)
-    assert [found["host"] for found in await guard.resolve("functions.test", 80)] == ["93.184.216.34"]
+    assert await guard.resolve("functions.test") == ["93.184.216.34"]
     names.addresses = ["10.0.0.5"]
     with pytest.raises(AddressRefused):
-        await guard.resolve("functions.test", 80)
+        await guard.resolve("functions.test")
 
 
 def test_a_socket_to_a_refused_address_is_never_made() -> None:
     guard = EndpointGuard(PUBLIC_ONLY, Names(), timeout_s=1)
     with pytest.raises(AddressRefused):
-        guard.open_socket((2, 1, 6, "", ("10.0.0.1", 80)))
-    guard.open_socket((2, 1, 6, "", ("93.184.216.34", 80))).close()
+        guard.open_socket("10.0.0.1")
+    guard.open_socket("93.184.216.34").close()
 
 
 @pytest.mark.parametrize(

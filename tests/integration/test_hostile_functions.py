@@ -36,7 +36,7 @@ class TestTime:
         [
             b"HTTP/1.1 200 OK\r\nX-Slow: ",
             head("Content-Length: 100") + b"{",
-            head("Transfer-Encoding: chunked") + b"5\r\nab",
+            head("Transfer-Encoding: chunked") + b"fff\r\nab",
         ],
         ids=["in-the-headers", "in-the-body", "in-a-chunk"],
     )
