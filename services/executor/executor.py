@@ -64,7 +64,7 @@ class Executor(Component):
                 log.warning("cannot register: the database is away")
                 await asyncio.sleep(_PAUSE_S)
                 continue
-            await self._bus.on_cancel(incarnation.owner.id, self._abandon)
+            hear_no_more = await self._bus.on_cancel(incarnation.owner.id, self._abandon)
             self._current = incarnation
             self._alive.set()
             log.info("holding runs", extra={"owner": incarnation.owner.id})
@@ -74,6 +74,8 @@ class Executor(Component):
                 log.error("this executor was declared dead, or the database is another one: all leases are dropped")
                 self._current = None
                 self._alive.clear()
+            finally:
+                await hear_no_more()
 
     async def _take_hints(self, hints: Sequence[ReadyHint]) -> None:
         if self._current is not None:

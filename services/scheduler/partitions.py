@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 EVERY_PARTITION = tuple(range(64))
 
 _LEAVE_S = 2.0
+_UNLOCKED_S = 0.2  # without the lock only a beat younger than two seconds keeps others from taking the share
 
 
 class Partitions(Component):
@@ -46,6 +47,7 @@ class Partitions(Component):
         self._confirmed: float | None = None
         self._connection: asyncpg.Connection | None = None
         self._locked = False
+        self._cut_off = asyncio.Event()
 
     def mine(self) -> Sequence[int]:
         """The partitions to look after now: all of them while this scheduler has no share, or cannot confirm it."""
@@ -62,7 +64,16 @@ class Partitions(Component):
             except (*PASSING, Unavailable) as error:
                 log.debug("heartbeat failed", extra={"fault": type(error).__name__})
                 self._drop()
-            await asyncio.sleep(self._beat_s)
+            await self._pause()
+
+    async def _pause(self) -> None:
+        """Until the next beat, or until the session is cut off: without its lock a silent scheduler counts as dead."""
+        try:
+            async with asyncio.timeout(self._beat_s if self._locked else min(_UNLOCKED_S, self._beat_s)):
+                await self._cut_off.wait()
+        except TimeoutError:
+            return
+        self._cut_off.clear()
 
     async def beat(self) -> None:
         """One heartbeat, and the share as it is after it. Raises Unavailable or a passing driver error."""
@@ -103,13 +114,19 @@ class Partitions(Component):
             connection = await connect(self._dsn, "runr-scheduler-owner")
             self._connection = connection
             self._locked = False
+            connection.add_termination_listener(self._terminated)
             await connection.execute(queries("scheduler")["register_scheduler"], self.owner, self._node)
         if not self._locked:
             # Tried, not waited for: a former session of ours that the server has not missed yet holds it just as well.
             self._locked = await self._connection.fetchval(queries("scheduler")["try_owner_lock"], self.owner)
         return self._connection
 
+    def _terminated(self, connection: object) -> None:
+        if connection is self._connection:
+            self._locked = False
+            self._cut_off.set()
+
     def _drop(self) -> None:
-        connection, self._connection = self._connection, None
+        connection, self._connection, self._locked = self._connection, None, False
         if connection is not None:
             connection.terminate()

@@ -7,7 +7,7 @@ import resource
 import socket
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -178,6 +178,71 @@ async def test_notices_reach_whom_they_name(bus: Bus, nats_url: str, nats_prefix
         await until(lambda: tenants == [7] and len(timers) == 2 and len(cancelled) == 1)
     assert cancelled == [run]
     assert timers == [(run, 1_800_000_000_000), (run, 1_800_000_000_001)]
+
+
+async def test_an_ended_hearing_leaves_nothing_behind(
+    bus: Bus, nats_stack: EmbeddedStack, nats_url: str, nats_prefix: str
+) -> None:
+    heard: list[tuple[int, uuid.UUID]] = []
+
+    def hearing(owner: int) -> Callable[[tuple[uuid.UUID, ...]], Awaitable[None]]:
+        async def on_cancel(runs: tuple[uuid.UUID, ...]) -> None:
+            heard.extend((owner, run) for run in runs)
+
+        return on_cancel
+
+    async def told(owner: int) -> None:
+        async with asyncio.timeout(GUARD_S):
+            while (owner, run) not in heard:  # a subscription takes a moment to reach the server
+                Hints(other).cancelled(owner, [run])
+                await asyncio.sleep(0.01)
+
+    async with open_bus(nats_url, nats_prefix) as other:
+        for owner in range(1, 30):  # one life after another
+            run = uuid.uuid4()
+            end = await bus.on_cancel(owner, hearing(owner))
+            await told(owner)
+            await end()
+            await end()
+        await bus.on_cancel(30, hearing(30))
+        run = uuid.uuid4()
+        Hints(other).cancelled(29, [run])
+        await told(30)  # a later message of the same sender
+        assert (29, run) not in heard
+        assert len((await bus.session()).client._subs) < 10, "subscriptions of ended lives are still open"
+        await asyncio.to_thread(nats_stack.stop, "nats")
+        try:
+            await until(lambda: not bus.connected)
+        finally:
+            await asyncio.to_thread(nats_stack.start, "nats")
+        await until(lambda: bus.connected and other.connected)
+        run = uuid.uuid4()
+        Hints(other).cancelled(29, [run])
+        await told(30)
+        assert len((await bus.session()).client._subs) < 10
+    assert (29, run) not in heard
+
+
+async def test_who_subscribes_while_it_connects_is_heard(nats_url: str, nats_prefix: str) -> None:
+    tenants: list[int] = []
+
+    async def on_defs(tenant: int) -> None:
+        tenants.append(tenant)
+
+    bus = Bus(nats_url, prefix=nats_prefix)
+    for _ in range(200):
+        await bus.on_timers(lambda _: asyncio.sleep(0))
+    starting = asyncio.create_task(bus.start())
+    try:
+        while not any(each.session for each in bus._hearings):
+            await asyncio.sleep(0)
+        assert not bus.connected
+        await bus.on_defs(on_defs)
+        await starting
+        Hints(bus).defs_changed(3)
+        await until(lambda: tenants == [3])
+    finally:
+        await bus.stop()
 
 
 async def test_prefixes_keep_stacks_apart(bus: Bus, nats_url: str, nats_prefix: str) -> None:

@@ -11,7 +11,10 @@ import pytest
 from services.core.runtime.clock import SystemClock
 from services.core.store.database import Database
 from services.scheduler.partitions import EVERY_PARTITION, Partitions
+from tests.support.cuttable import cuttable
 from tests.support.live_rows import LiveRows, until
+
+SESSIONS = "pg_stat_activity where application_name = 'runr-scheduler-owner' and datname = current_database()"
 
 
 class TurnedClock(SystemClock):
@@ -153,6 +156,32 @@ async def test_it_holds_the_lock_that_shows_it_is_alive_also_after_a_lost_connec
         )
         await until(locked)
         await until(lambda: has_all(rows, one))
+
+
+async def test_a_scheduler_that_is_cut_off_beats_again_at_once(rows: LiveRows) -> None:
+    # A whole beat of ten seconds without its lock: the others would take its share long before.
+    async with AsyncExitStack() as stack:
+        dsn, cut = await stack.enter_async_context(cuttable(rows.database.dsn))
+        one = Partitions(dsn, node="test", clock=SystemClock(), beat_s=10.0)
+        await stack.enter_async_context(running(one))
+        await until(lambda: has_all(rows, one))
+        former = one.owner
+        session = await rows.value(f"select pid from {SESSIONS}")
+        before = await rows.value("select beat_at from rt.owner where id = $1", former)
+        cut()  # the server does not notice: its session, and the lock, live on
+
+        async def beaten_again() -> bool:
+            return bool(await rows.value("select beat_at > $2 from rt.owner where id = $1", former, before))
+
+        await until(beaten_again, 5.0)
+        await rows.rows("select pg_terminate_backend($1)", session)
+
+        async def locked() -> bool:
+            return not await rows.value("select pg_try_advisory_xact_lock($1)", former)
+
+        await until(locked, 5.0)
+        assert one.owner == former
+        assert await owned(rows, one) == set(EVERY_PARTITION)
 
 
 async def has_all(rows: LiveRows, partitions: Partitions) -> bool:

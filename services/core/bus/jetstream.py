@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
+from nats.aio.subscription import Subscription
+
 from services.core.bus import payload
 from services.core.bus.session import FAULTS, Session
 from services.core.bus.stream import ensure_ready_stream, pending_hints
@@ -24,6 +26,9 @@ from services.core.runtime.lifecycle import Component
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+EndHearing = Callable[[], Awaitable[None]]
+"""Ends a subscription, now and for every later connection. A second call does nothing."""
 
 _FIRST_DIAL_S = 1.0
 _RECHECK_S = 30.0
@@ -35,6 +40,33 @@ class _Outgoing(NamedTuple):
     subject: str
     data: bytes
     traceparent: str
+
+
+class _Hearing:
+    """A subscription that outlives connections."""
+
+    def __init__(self, subject: str, receive: Callable[[bytes], Awaitable[None]]) -> None:
+        self.session: Session | None = None
+        """The connection that it was last made on."""
+        self._subject = subject
+        self._receive = receive
+        self._live: Subscription | None = None
+        self._ended = False
+
+    async def begin(self, session: Session) -> None:
+        """Subscribe on a connection. Raises one of FAULTS."""
+        self.session = session
+        self._live = await session.subscribe(self._subject, self._receive)
+        if self._ended:
+            await self.end()
+
+    async def end(self) -> None:
+        """Hear no more, on this connection and on later ones. A second call does nothing."""
+        self._ended = True
+        live, self._live = self._live, None
+        if live is not None:
+            with contextlib.suppress(*FAULTS):  # it is over with its connection
+                await live.unsubscribe()
 
 
 class Bus(Component):
@@ -53,7 +85,7 @@ class Bus(Component):
         self._recheck = asyncio.Event()
         self._connected = asyncio.Event()
         self._session: Session | None = None
-        self._subscriptions: list[tuple[str, Callable[[bytes], Awaitable[None]]]] = []
+        self._hearings: list[_Hearing] = []
         self._keeper: asyncio.Task[None] | None = None
 
     @property
@@ -109,9 +141,12 @@ class Bus(Component):
         """Tell everybody that a tenant's definitions have changed."""
         self._publish(self.subjects.defs(tenant), payload.encode_defs(tenant))
 
-    async def on_cancel(self, owner: int, handle: Callable[[tuple[UUID, ...]], Awaitable[None]]) -> None:
-        """Call `handle` with the runs of each notice for `owner`, now and after every reconnect."""
-        await self._subscribe(self.subjects.cancel(owner), payload.decode_cancel, handle)
+    async def on_cancel(self, owner: int, handle: Callable[[tuple[UUID, ...]], Awaitable[None]]) -> EndHearing:
+        """Call `handle` with the runs of each notice for `owner`, now and after every reconnect.
+
+        What it answers ends that: an owner id is never used again, and a process may have had many.
+        """
+        return await self._subscribe(self.subjects.cancel(owner), payload.decode_cancel, handle)
 
     async def on_timers(self, handle: Callable[[tuple[tuple[UUID, int], ...]], Awaitable[None]]) -> None:
         """Call `handle` with each hint's pairs of run and due time (unix ms), of all partitions."""
@@ -151,7 +186,7 @@ class Bus(Component):
 
     async def _subscribe(
         self, subject: str, decode: Callable[[bytes], T], handle: Callable[[T], Awaitable[None]]
-    ) -> None:
+    ) -> EndHearing:
         async def receive(data: bytes) -> None:
             try:
                 message = decode(data)
@@ -160,11 +195,18 @@ class Bus(Component):
                 return
             await handle(message)
 
-        self._subscriptions.append((subject, receive))
+        async def end() -> None:
+            if hearing in self._hearings:
+                self._hearings.remove(hearing)
+            await hearing.end()
+
+        hearing = _Hearing(subject, receive)
+        self._hearings.append(hearing)
         if self._session is not None:
             with contextlib.suppress(*FAULTS):  # the next session subscribes
-                await self._session.subscribe(subject, receive)
+                await hearing.begin(self._session)
                 await self._session.client.flush(1)
+        return end
 
     async def _keep_connected(self) -> None:
         pause = _PAUSES_S[0]
@@ -184,9 +226,7 @@ class Bus(Component):
         """Use a session until it ends."""
         tasks: set[asyncio.Task[None]] = set()
         try:
-            for subject, receive in list(self._subscriptions):
-                await session.subscribe(subject, receive)
-            await session.client.flush(1)
+            await self._hear(session)
             self._session = session
             self._connected.set()
             log.info("connected to NATS")
@@ -208,6 +248,15 @@ class Bus(Component):
                 self._wake.set()
                 self._recheck.set()
                 await asyncio.wait(tasks)
+
+    async def _hear(self, session: Session) -> None:
+        """Subscribe on a new connection, also for those who come meanwhile. Raises one of FAULTS."""
+        while True:
+            for hearing in [each for each in self._hearings if each.session is not session]:
+                await hearing.begin(session)
+            await session.client.flush(1)
+            if all(each.session is session for each in self._hearings):
+                return
 
     async def _send(self, session: Session) -> None:
         while session is self._session:

@@ -15,6 +15,7 @@ from typing import Any
 import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 
 log = logging.getLogger(__name__)
 
@@ -60,8 +61,11 @@ class Session:
             raise
         return session
 
-    async def subscribe(self, subject: str, handle: Callable[[bytes], Awaitable[None]]) -> None:
-        """Call `handle` for each message until the session ends. What it raises is logged and the message dropped."""
+    async def subscribe(self, subject: str, handle: Callable[[bytes], Awaitable[None]]) -> Subscription:
+        """Call `handle` for each message until the session or the subscription ends.
+
+        What it raises is logged and the message dropped.
+        """
 
         async def receive(message: Msg) -> None:
             try:
@@ -69,7 +73,7 @@ class Session:
             except Exception:
                 log.exception("a hint could not be handled", extra={"subject": message.subject})
 
-        await self.client.subscribe(subject, cb=receive)
+        return await self.client.subscribe(subject, cb=receive)
 
     async def close(self) -> None:
         """End it, within two seconds even if the server hangs."""
