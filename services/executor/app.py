@@ -40,6 +40,7 @@ from services.core.store.pipeline import Pipeline
 from services.executor.aftermath import Aftermath
 from services.executor.claim import Claimer
 from services.executor.commits import Commits, Probe, no_probe
+from services.executor.current_definitions import CurrentDefinitions
 from services.executor.drive import Driver
 from services.executor.executor import Executor
 from services.executor.function_calls import FunctionCalls
@@ -83,8 +84,9 @@ def build(settings: Settings, runtime: Runtime, probe: Probe = no_probe) -> list
     sealer = Sealer(settings.encryption.key)
     definitions = DefinitionsCache(sealer, clock=runtime.clock, key_grace_ms=settings.functions.key_rotation_grace_ms)
     traces = RunTraces(database, runtime.telemetry)
-    parts = _Parts(settings, runtime, database, bus, sealer, definitions, calls, traces, probe)
-    executor = Executor(bus, parts.incarnation)
+    current = CurrentDefinitions(database, definitions)
+    parts = _Parts(settings, runtime, database, bus, sealer, definitions, current, calls, traces, probe)
+    executor = Executor(bus, current, parts.incarnation)
     functions = ProjectFunctions(
         database=database,
         definitions=parts.definitions,
@@ -126,6 +128,7 @@ class _Parts:
     bus: Bus
     sealer: Sealer
     definitions: DefinitionsCache
+    current: CurrentDefinitions
     calls: FunctionCalls
     traces: RunTraces
     probe: Probe
@@ -170,6 +173,7 @@ class _Parts:
     def _invoker(self) -> Invoker:
         return Invoker(
             self.calls.client,
+            self.current,
             settings=self.settings.functions,
             limits=self.settings.limits,
             clock=self.runtime.clock,

@@ -28,7 +28,7 @@ class Driver:
 
     async def drive(self, lease: Lease) -> bool:
         """Drive the run until it rests or ends (True), or may not go on here and is still held (False)."""
-        while self._may_go_on():
+        while await self._may_invoke(lease):
             try:
                 with self._spans.invocation(lease) as invocation:
                     cause = await self._invoker.invoke(lease, invocation.traceparent)
@@ -41,3 +41,6 @@ class Driver:
             if settled.delivered:
                 return False  # what was delivered meanwhile is not in memory: whoever claims the run next reads it
         return False
+
+    async def _may_invoke(self, lease: Lease) -> bool:
+        return self._may_go_on() and await self._invoker.prepare(lease) and self._may_go_on()

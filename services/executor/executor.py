@@ -14,6 +14,7 @@ from services.core.domain.errors import Unavailable
 from services.core.runtime.health import NotReady
 from services.core.runtime.lifecycle import Component
 from services.core.store.database import ServerChanged
+from services.executor.current_definitions import CurrentDefinitions
 from services.executor.incarnation import Incarnation
 from services.executor.owner import OwnerLost
 
@@ -27,8 +28,11 @@ class Executor(Component):
 
     name = "executor"
 
-    def __init__(self, bus: Bus, make_incarnation: Callable[[], Incarnation]) -> None:
+    def __init__(
+        self, bus: Bus, definitions: CurrentDefinitions, make_incarnation: Callable[[], Incarnation]
+    ) -> None:
         self._bus = bus
+        self._definitions = definitions
         self._make_incarnation = make_incarnation
         self._current: Incarnation | None = None
         self._alive = asyncio.Event()
@@ -40,7 +44,9 @@ class Executor(Component):
 
     async def run(self) -> None:
         """See `Component.run`."""
+        await self._bus.on_defs(self._definitions.changed)
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._definitions.run(), name="executor-definitions")
             group.create_task(self._live(), name="executor-lives")
             group.create_task(consume_ready(self._bus, self._take_hints, self._capacity), name="executor-hints")
 

@@ -13,6 +13,7 @@ from services.core.runtime.clock import Clock
 from services.core.runtime.ids import ulid_text
 from services.core.runtime.off_loop import OffLoop
 from services.core.runtime.settings import FunctionSettings
+from services.executor.current_definitions import CurrentDefinitions
 from services.executor.endpoint import endpoint_of
 from services.executor.function_client import FunctionClient, Target
 from services.executor.lease import Lease
@@ -24,6 +25,7 @@ class Invoker:
     def __init__(
         self,
         client: FunctionClient,
+        definitions: CurrentDefinitions,
         *,
         settings: FunctionSettings,
         limits: AnswerLimits,
@@ -32,10 +34,15 @@ class Invoker:
     ) -> None:
         self._off_loop = OffLoop("answers")
         self._client = client
+        self._definitions = definitions
         self._settings = settings
         self._limits = limits
         self._clock = clock
         self._jitter = jitter
+
+    async def prepare(self, lease: Lease) -> bool:
+        """Before each invocation: the endpoint, keys and definitions that hold now. False: its project is deleted."""
+        return await self._definitions.follow(lease)
 
     async def invoke(self, lease: Lease, traceparent: str | None) -> Answered | FunctionFailed:
         """Send one execute request for the run and answer what happened."""
@@ -44,6 +51,9 @@ class Invoker:
             ops = await self._ask(lease, traceparent)
         except FunctionFault as fault:
             return FunctionFailed(fault, jitter)
+        if any(isinstance(op, Invoke) for op in ops):
+            # The function may have taken minutes: what it invokes must be there, and not paused, now.
+            await self._definitions.follow(lease)
         checked = tuple(_startable(lease, op) for op in ops)
         repeated = frozenset(op.id for op in checked if not isinstance(op, RunCompleted | RunFailed)) & lease.memo.ids
         return Answered(checked, repeated, jitter)

@@ -64,6 +64,17 @@ class Lease:
         """`run.attempt`: attempts made of the step that runs again, or of the function (protocol section 4)."""
         return next(iter(self.failing.values())) if self.failing else self.function_failures
 
+    def follow(self, definitions: TenantDefinitions) -> bool:
+        """Go on with these definitions, endpoint and keys. False, and all stays: the run's workflow is not there."""
+        if definitions is self.definitions:
+            return True
+        entry = definitions.workflows.get(self.entry.id)
+        project = None if entry is None else definitions.projects.get(entry.project)
+        if entry is None or project is None:
+            return False
+        self.definitions, self.entry, self.project = definitions, entry, project
+        return True
+
     def request(self, ts: int) -> str:
         """The text of the next execute request; `ts` is unix seconds."""
         return execute_request(

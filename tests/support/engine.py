@@ -32,6 +32,7 @@ from services.core.store.pipeline import Pipeline
 from services.executor.aftermath import Aftermath
 from services.executor.claim import Claimer
 from services.executor.commits import Commits, Probe, no_probe
+from services.executor.current_definitions import CurrentDefinitions
 from services.executor.drive import Driver
 from services.executor.function_client import FunctionClient, RawAnswer, RequestKind, Target
 from services.executor.incarnation import Incarnation
@@ -166,7 +167,8 @@ def make_incarnation(
     aftermath = Aftermath(database, hints, acceptor, clock)
     spans = ExecutorSpans(Telemetry.off())
     settings = FunctionSettings(domain="functions.test", request_timeout_s=request_timeout_s)
-    invoker = Invoker(client, settings=settings, limits=WorkflowLimits(), clock=clock, jitter=random.Random(1))
+    current = CurrentDefinitions(database, defs)
+    invoker = Invoker(client, current, settings=settings, limits=WorkflowLimits(), clock=clock, jitter=random.Random(1))
 
     def claimer(room: Callable[[], int], accept: Callable[[Lease], None]) -> Claimer:
         return Claimer(database, defs, owner=owner.id, room=room, accept=accept, spans=spans)

@@ -2,7 +2,7 @@
 
 A change of a project or a definition moves `rt.defs_version` of its tenant in the same transaction. The cache reads
 that version on the caller's own connection, so within a transaction it is as right as the transaction itself, and reads
-the rest again only when it has moved.
+the rest again only when it has moved. Who cannot ask every time takes what was `recent`ly confirmed.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import TypeVar
 
 import asyncpg
 
@@ -25,6 +26,8 @@ from services.core.runtime.settings import FunctionSettings
 from services.core.store.workflows import definitions_version, definitions_versions, load_projects, load_workflows
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _MAX_TENANTS = 4096
 
@@ -96,12 +99,16 @@ class _Parsed:
     events: tuple[tuple[str, int, Expression | None], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Cached:
+    """Times are of the monotonic clock. `until`: when the first previous key stops signing along. `confirmed`: when the
+    version was last asked for and was this one.
+    """
+
     definitions: TenantDefinitions
     parsed: Mapping[int, _Parsed]
     until: float
-    """When the first previous key stops signing along, on the monotonic clock."""
+    confirmed: float
 
 
 class DefinitionsCache:
@@ -119,31 +126,52 @@ class DefinitionsCache:
         self._key_grace_ms = key_grace_ms
         self._clock = clock or SystemClock()
         self._tenants: dict[int, _Cached] = {}
+        self._doubted: dict[int, float] = {}
 
     async def get(self, connection: asyncpg.Connection, tenant: int) -> TenantDefinitions:
         """The tenant's definitions as `connection` sees them; empty for a tenant that does not exist.
 
         Not within a transaction that changes definitions: what it undoes would be remembered under its version.
         """
-        return await self._at(connection, tenant, await definitions_version(connection, tenant))
+        asked = self._clock.monotonic()
+        return await self._at(connection, tenant, await definitions_version(connection, tenant), asked)
 
     async def get_many(self, connection: asyncpg.Connection, tenants: Sequence[int]) -> Mapping[int, TenantDefinitions]:
         """`get` for each of them, with one read of their versions."""
+        asked = self._clock.monotonic()
         versions = await definitions_versions(connection, tenants)
-        return {tenant: await self._at(connection, tenant, versions.get(tenant)) for tenant in tenants}
+        return {tenant: await self._at(connection, tenant, versions.get(tenant), asked) for tenant in tenants}
 
-    async def _at(self, connection: asyncpg.Connection, tenant: int, version: int | None) -> TenantDefinitions:
+    def recent(self, tenant: int, max_age_s: float) -> TenantDefinitions | None:
+        """What was right at most `max_age_s` ago, without a read; None where that is not known or was doubted since."""
+        cached, now = self._tenants.get(tenant), self._clock.monotonic()
+        if cached is None or cached.until <= now or cached.confirmed < now - max_age_s:
+            return None
+        doubted = self._doubted.get(tenant)
+        return None if doubted is not None and cached.confirmed < doubted else cached.definitions
+
+    def doubt(self, tenant: int) -> None:
+        """Somebody says that the tenant's definitions have changed: nothing that was read before is `recent`."""
+        _remember(self._doubted, tenant, self._clock.monotonic())
+
+    async def _at(
+        self, connection: asyncpg.Connection, tenant: int, version: int | None, asked: float
+    ) -> TenantDefinitions:
+        """The definitions at `version`, which was asked for at `asked`."""
         if version is None:
             self._tenants.pop(tenant, None)
             return _indexed(tenant, 0, [], [], {})
         cached = self._tenants.get(tenant)
         if cached is None or cached.definitions.version != version or cached.until <= self._clock.monotonic():
             # The rows may be newer than the version that was read before them, never older: then it is read once more.
-            cached = await self._load(connection, tenant, version, cached)
+            cached = await self._load(connection, tenant, version, asked, cached)
             self._keep(tenant, cached)
+        cached.confirmed = max(cached.confirmed, asked)
         return cached.definitions
 
-    async def _load(self, connection: asyncpg.Connection, tenant: int, version: int, before: _Cached | None) -> _Cached:
+    async def _load(
+        self, connection: asyncpg.Connection, tenant: int, version: int, asked: float, before: _Cached | None
+    ) -> _Cached:
         began = self._clock.monotonic()
         project_rows = await load_projects(connection, tenant, self._key_grace_ms)
         workflow_rows = await load_workflows(connection, tenant)
@@ -153,7 +181,7 @@ class DefinitionsCache:
         projects = [self._project(tenant, row) for row in project_rows]
         left_ms = [row["previous_left_ms"] for row in project_rows if row["previous_key"] is not None]
         until = began + min(left_ms) / 1_000 if left_ms else float("inf")
-        return _Cached(_indexed(tenant, version, projects, workflows, parsed), parsed, until)
+        return _Cached(_indexed(tenant, version, projects, workflows, parsed), parsed, until, asked)
 
     def _project(self, tenant: int, row: asyncpg.Record) -> ProjectEntry:
         return ProjectEntry(
@@ -178,10 +206,18 @@ class DefinitionsCache:
             return ()
 
     def _keep(self, tenant: int, cached: _Cached) -> None:
-        self._tenants.pop(tenant, None)
-        while len(self._tenants) >= _MAX_TENANTS:
-            del self._tenants[next(iter(self._tenants))]
-        self._tenants[tenant] = cached
+        """Of two who read at once the one who asked later knows better."""
+        before = self._tenants.get(tenant)
+        if before is None or before.confirmed <= cached.confirmed:
+            _remember(self._tenants, tenant, cached)
+
+
+def _remember(notes: dict[int, T], tenant: int, note: T) -> None:
+    """Keep a tenant's note as the newest, and not more notes than tenants are kept."""
+    notes.pop(tenant, None)
+    while len(notes) >= _MAX_TENANTS:
+        del notes[next(iter(notes))]
+    notes[tenant] = note
 
 
 def _parsed(text: str, before: _Parsed | None) -> _Parsed:
