@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
-import logging
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
-from contextvars import copy_context
 from typing import Any
 
+from .async_bodies import AsyncBodies
 from .async_step import AsyncStep
 from .calls import StepCall
 from .drive import drive_async
@@ -17,25 +15,20 @@ from .errors import StepNotAwaitedError
 from .interrupt import StepInterrupt
 from .invocation import Invocation
 from .replay import Body, Replay
-
-_CLOSING_PASSES = 10
-_FIRST_PASS_S = 0.05
-_LATER_PASS_S = 1.0
-
-_log = logging.getLogger("runr_workflows")
+from .unwinding import Unwinding
 
 
 class AsyncRunner:
     """Runs async workflows on the loop it is called from; `executor` gives the threads for sync step functions."""
 
     def __init__(self, executor: Callable[[], Executor]) -> None:
-        self._executor = executor
-        self._closing: set[asyncio.Task[None]] = set()
+        self._bodies = AsyncBodies(executor)
+        self._unwinding = Unwinding()
 
     async def run(self, invocation: Invocation) -> str:
         """Runs the workflow until a step ends the invocation or it returns; the answer is the JSON of the op."""
-        scope = _Scope(invocation.replay, self._execute)
-        main = asyncio.ensure_future(_workflow(invocation, AsyncStep(scope)))
+        scope = _Scope(invocation.replay, self._bodies.execute)
+        main = asyncio.ensure_future(run_workflow(invocation, AsyncStep(scope)))
         main.add_done_callback(_retrieve)
         try:
             await asyncio.wait({main, scope.ended}, return_when=asyncio.FIRST_COMPLETED)
@@ -44,28 +37,7 @@ class AsyncRunner:
                 _settle(main, invocation.replay, scope)
             return invocation.op()
         finally:
-            await self._close(invocation.workflow.name, main, scope)
-
-    async def _close(self, name: str, main: asyncio.Task[Any], scope: _Scope) -> None:
-        """Cancels what is left of the invocation; code that takes its time to end gets a task of its own for that."""
-        left = scope.cancel(main)
-        if not left:
-            return
-        await asyncio.wait(left, timeout=_FIRST_PASS_S)
-        if scope.left(main):
-            closing = asyncio.ensure_future(_close_slowly(name, main, scope))
-            self._closing.add(closing)
-            closing.add_done_callback(self._closing.discard)
-
-    async def _execute(self, body: Body) -> Any:
-        """Executes the function of a step: an async one here, any other in a thread."""
-        if _is_async(body.func):
-            return await body()
-        loop = asyncio.get_running_loop()
-        value, error = await loop.run_in_executor(self._executor(), copy_context().run, _outcome, body)
-        if error is not None:
-            raise error
-        return await value if inspect.isawaitable(value) else value
+            await self._unwinding.unwind(invocation.workflow.name, lambda: scope.left(main))
 
 
 class _Scope:
@@ -82,7 +54,7 @@ class _Scope:
 
     def begin(self, call: StepCall) -> str:
         """The step id of a call; one that comes after the end is not refused but never resolves."""
-        if self._replay.op is not None:
+        if self._replay.is_closed:
             return ""
         step_id = self._replay.begin(call)
         self.not_awaited[step_id] = None
@@ -99,7 +71,7 @@ class _Scope:
         except StepInterrupt:
             pass
         finally:
-            over = self._replay.op is not None or (self._waiting_for_body and not self._replay.is_executing)
+            over = self._replay.is_closed or (self._waiting_for_body and not self._replay.is_executing)
             if over and not self.ended.done():
                 self.ended.set_result(None)
         task = asyncio.current_task()
@@ -120,56 +92,35 @@ class _Scope:
         """What has not ended yet: the workflow function, then tasks it left behind at a step call."""
         return {task for task in self._parked if not task.done()} if main.done() else {main}
 
-    def cancel(self, main: asyncio.Task[Any]) -> set[asyncio.Task[Any]]:
-        """Cancels what is left and returns it."""
-        left = self.left(main)
-        for task in left:
-            task.cancel()
-        return left
 
-
-async def _workflow(invocation: Invocation, step: AsyncStep) -> Any:
+async def run_workflow(invocation: Invocation, step: AsyncStep) -> Any:
+    """Runs the workflow function. SystemExit fails the invocation: asyncio would let it end the loop, and all on it."""
     try:
         return await invocation.workflow.fn(invocation.context, step)
-    except SystemExit as error:  # asyncio would let it end the loop, and every other run on it
+    except SystemExit as error:
         invocation.replay.fail(error)
+
+
+def outcome(main: asyncio.Task[Any]) -> tuple[Any, BaseException | None]:
+    """What the workflow function returned, and what it raised."""
+    if main.cancelled():
+        return None, asyncio.CancelledError("the workflow cancelled its own task")
+    error = main.exception()
+    return (main.result() if error is None else None), error
 
 
 def _settle(main: asyncio.Task[Any], replay: Replay, scope: _Scope) -> None:
     """Records the end of the workflow function; without effect if a step came first."""
-    error = asyncio.CancelledError("the workflow cancelled its own task") if main.cancelled() else main.exception()
+    value, error = outcome(main)
     if error is not None:
         replay.fail(error)
     elif scope.not_awaited:
         replay.fail(StepNotAwaitedError(list(scope.not_awaited)))
     else:
-        replay.returned(main.result())
-
-
-async def _close_slowly(name: str, main: asyncio.Task[Any], scope: _Scope) -> None:
-    for _ in range(_CLOSING_PASSES):
-        left = scope.left(main)
-        if not left:
-            return
-        await asyncio.wait(left, timeout=_LATER_PASS_S)
-        scope.cancel(main)
-    _log.warning("workflow %s ignores the cancellation at the end of its invocation and is left behind", name)
-    await asyncio.wait(scope.left(main) or {main})
+        replay.returned(value)
 
 
 def _retrieve(task: asyncio.Task[Any]) -> None:
     """Whatever an unwound workflow raises has been judged already; asyncio need not warn that nobody looked."""
     if not task.cancelled():
         task.exception()
-
-
-def _outcome(body: Body) -> tuple[Any, BaseException | None]:
-    # As a pair, because a future cannot carry StopIteration.
-    try:
-        return body(), None
-    except BaseException as error:
-        return None, error
-
-
-def _is_async(fn: Callable[..., Any]) -> bool:
-    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__)

@@ -12,41 +12,41 @@ Result = TypeVar("Result")
 
 
 def drive(flow: Generator[Todo, Done, Result], perform: Callable[[Todo], Done]) -> Result:
-    """Runs a flow that yields at most once; what `perform` raises is raised inside the flow."""
+    """Runs a flow to its end; what `perform` raises is raised inside the flow."""
     try:
         todo = next(flow)
-        try:
-            done = perform(todo)
-        except BaseException as error:
-            flow.throw(error)
-        else:
-            flow.send(done)
+        while True:
+            try:
+                done = perform(todo)
+            except BaseException as error:
+                todo = flow.throw(error)
+            else:
+                todo = flow.send(done)
     except StopIteration as stop:
         result: Result = stop.value
         return result
     finally:
         flow.close()
-    raise RuntimeError("a flow yields at most once")
 
 
 async def drive_async(flow: Generator[Todo, Done, Result], perform: Callable[[Todo], Awaitable[Done]]) -> Result:
     """The same with an awaited `perform`. A cancellation of the task that drives closes the flow and passes through."""
     try:
         todo = next(flow)
-        try:
-            done = await perform(todo)
-        except BaseException as error:
-            if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
-                raise
-            flow.throw(error)
-        else:
-            flow.send(done)
+        while True:
+            try:
+                done = await perform(todo)
+            except BaseException as error:
+                if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
+                    raise
+                todo = flow.throw(error)
+            else:
+                todo = flow.send(done)
     except StopIteration as stop:
         result: Result = stop.value
         return result
     finally:
         flow.close()
-    raise RuntimeError("a flow yields at most once")
 
 
 def _is_being_cancelled() -> bool:

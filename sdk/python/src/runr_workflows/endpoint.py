@@ -22,6 +22,7 @@ from .protocol import (
     parse_request,
 )
 from .refusal import BadRequest, RequestRefused
+from .replay import Replay
 from .trace import trace_context
 
 Answer = tuple[int, bytes]
@@ -67,7 +68,8 @@ class Endpoint:
             if workflow is None:
                 raise BadRequest(f"the workflow {request.workflow!r:.120} is not served here")
             trace = trace_context(lambda name: find_header(headers, name))
-            invocation = Invocation(workflow, request, capture_input=self._capture_input, trace=trace)
+            replay = Replay(request.steps, parallel=workflow.is_async, capture_input=self._capture_input)
+            invocation = Invocation(workflow, request, replay, trace=trace)
             op = yield invocation
             _log_failure(invocation)
             return 200, op_answer(op)

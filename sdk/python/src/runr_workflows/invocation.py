@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from typing import Any
 
 from .context import Context
 from .definition import Workflow
@@ -17,20 +18,25 @@ class Invocation:
     """A workflow, the state of its replay and its context."""
 
     def __init__(
-        self, workflow: Workflow, request: ExecuteRequest, *, capture_input: bool, trace: Mapping[str, str]
+        self, workflow: Workflow, request: ExecuteRequest, replay: Replay, *, trace: Mapping[str, str]
     ) -> None:
         self.workflow = workflow
         self.request = request
-        self.replay = Replay(request.steps, parallel=workflow.is_async, capture_input=capture_input)
-        self.context = Context(request, self.replay, trace)
+        self.replay = replay
+        self.context = Context(request, replay, trace)
+
+    def call_sync(self) -> Any:
+        """What a sync workflow function returns."""
+        value = self.workflow.fn(self.context, Step(self.replay))
+        if inspect.iscoroutine(value):
+            value.close()
+            raise NonRetriableError("the workflow returned a coroutine: define it with `async def`")
+        return value
 
     def run_sync(self) -> str:
         """Runs a sync workflow and returns the JSON of the op."""
         try:
-            value = self.workflow.fn(self.context, Step(self.replay))
-            if inspect.iscoroutine(value):
-                value.close()
-                raise NonRetriableError("the workflow returned a coroutine: define it with `async def`")
+            value = self.call_sync()
         except KeyboardInterrupt:
             raise
         except BaseException as error:

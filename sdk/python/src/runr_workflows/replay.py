@@ -81,6 +81,11 @@ class Replay:
         self._owner: str | None = None
 
     @property
+    def is_closed(self) -> bool:
+        """Whether no step begins any more."""
+        return self.op is not None
+
+    @property
     def is_over(self) -> bool:
         """Whether user code is only being unwound: nothing that it still does counts."""
         return self.op is not None
@@ -100,7 +105,7 @@ class Replay:
         outer = self._outer_step()
         if outer is not None:
             self.fail(NestedStepError(call.user_id, outer))
-        if self.op is not None:
+        if self.is_closed:
             raise StepInterrupt
         return self._ids.assign(call.user_id)
 
@@ -110,7 +115,7 @@ class Replay:
         Raises StepError for a step that failed for good. Over HTTP the first call without a stored result owns the
         invocation: whatever is called later is ignored.
         """
-        if self.op is not None or self._owner is not None:
+        if self.is_closed or self._owner is not None:
             raise StepInterrupt
         if step_id in self._memo:
             return self._recall(call, step_id, self._memo[step_id])

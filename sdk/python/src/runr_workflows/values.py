@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from datetime import date, time
+from typing import Any
 
 from .errors import SerializationError
 
@@ -36,6 +37,12 @@ def _to_json(value: object) -> str:
     raise TypeError(f"{type(value).__name__} is not a JSON type")
 
 
+def decode(text: str) -> Any:
+    """What `encode` wrote, as every later invocation reads it."""
+    return _DECODER.raw_decode(text)[0]
+
+
+_DECODER = json.JSONDecoder()
 _TEXT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_to_json)
 _ASCII = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=_to_json)
 
