@@ -38,10 +38,10 @@ class ApiClient:
     ) -> None:
         await self._session.close()
 
-    async def call(self, method: str, path: str, body: Any = None) -> Any:
-        """The answer's JSON. `path` starts with `/api/`. Raises ApiFailure."""
+    async def call(self, method: str, path: str, body: Any = None, *, raw: bytes | None = None) -> Any:
+        """The answer's JSON. `path` starts with `/api/`; `raw` is a body that is JSON already. Raises ApiFailure."""
         try:
-            async with self._session.request(method, f"{self._base}{path}", json=body) as answer:
+            async with self._session.request(method, f"{self._base}{path}", json=body, data=raw) as answer:
                 text = await answer.text()
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ApiFailure(f"{method} {path}: no answer ({type(error).__name__})", 0) from error

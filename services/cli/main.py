@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from services.cli import demo, dev, doctor, migrate, serve
+from services.cli import demo, dev, doctor, migrate, serve, workflows
 from services.cli.failure import Failure
 from services.core.runtime.service import EXIT_FAILED, EXIT_OK, loop_factory
 
@@ -27,6 +27,19 @@ def parser() -> argparse.ArgumentParser:
 
     commands.add_parser("migrate", help="bring the database at DATABASE_URL to this version's schema")
     commands.add_parser("doctor", help="check the database, NATS and the services")
+    part = commands.add_parser("workflows", help="the workflows of a project")
+    verbs = part.add_subparsers(dest="verb", required=True, metavar="VERB")
+    part = verbs.add_parser("sync", help="ask the function for its workflows and declare them")
+    part.add_argument("--project", metavar="SLUG", default="default", help="the project (default: default)")
+    part.add_argument(
+        "--file",
+        nargs="?",
+        const=workflows.DEFINITIONS_FILE,
+        help=f"store this list first, which stands in where the function cannot be reached"
+        f" (default: {workflows.DEFINITIONS_FILE})",
+    )
+    part.add_argument("--json", action="store_true", help="print the API's answer")
+
     commands.add_parser("demo", help="watch an order workflow survive a kill -9")
     return top
 
@@ -44,6 +57,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 return runner.run(migrate.run(os.environ))
             if given.command == "doctor":
                 return runner.run(doctor.run(os.environ))
+            if given.command == "workflows":
+                return runner.run(
+                    workflows.sync(os.environ, project=given.project, file=given.file, as_json=given.json)
+                )
             return runner.run(demo.run(os.environ))
     except Failure as failure:
         sys.stderr.write(f"runr {given.command}: {failure}\n")

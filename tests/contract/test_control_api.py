@@ -190,10 +190,38 @@ async def test_declaring_listing_and_pausing(api: Api) -> None:
 async def test_every_fault_of_a_declaration_arrives(api: Api) -> None:
     with pytest.raises(InvalidInput) as refused:
         await api(declaration("default", '{"workflows": [{"name": "a", "x": 1, "throttle": {}}], "y": 2}'))
-    assert [error.path for error in refused.value.errors] == ["y"]
+    everything = ["y", "workflows[0].x", "workflows[0].throttle"]
+    assert [error.path for error in refused.value.errors] == everything
     with pytest.raises(InvalidInput) as refused:
-        await api(declaration("default", '{"workflows": [{"name": "a", "x": 1, "throttle": {}}]}'))
-    assert [error.path for error in refused.value.errors] == ["workflows[0].x", "workflows[0].throttle"]
+        await api(declaration("default", '{"workflows": [{"name": "a"}], "y": 2}'))
+    assert [error.path for error in refused.value.errors] == ["y"]
+
+
+async def test_the_definitions_file_is_stored_with_what_was_passed_over_in_it(api: Api, database: Database) -> None:
+    def file(text: str, project: str = "default") -> Any:
+        return WORKFLOWS.StoreDefinitionsFileRequest(project=project, definitions=text.encode())
+
+    stored = await api(file('{"workflows": [{"name": "a", "x": 1}, {"name": "b"}], "made_by": "ci"}'))
+    assert stored.workflows == 2
+    assert [warning.partition(":")[0] for warning in stored.warnings] == ["made_by", "workflows[0].x"]
+    with pytest.raises(InvalidInput) as refused:
+        await api(file('[{"name": "a", "retries": -1}, {"name": "a", "throttle": {}}, 7]'))
+    assert [error.path for error in refused.value.errors] == [
+        "workflows[0].retries",
+        "workflows[1].throttle",
+        "workflows[1].name",
+        "workflows[2]",
+        "workflows[2].name",
+    ]
+    async with database.connection() as connection:
+        assert "made_by" in await connection.fetchval("select defs_file from rt.projects")
+    assert not (await api(WORKFLOWS.ListWorkflowsRequest(project="default"))).workflows, "a file declares nothing"
+    await api(
+        ACCESS.CreateProjectRequest(slug="plain", config=ACCESS.ProjectConfig(trigger_type=ACCESS.TRIGGER_TYPE_HTTP))
+    )
+    for project, kind in (("plain", Conflict), ("nowhere", NotFound)):
+        with pytest.raises(kind):
+            await api(file("[]", project))
 
 
 async def test_tokens(api: Api, database: Database) -> None:

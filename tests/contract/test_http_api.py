@@ -288,6 +288,15 @@ async def test_definitions_are_declared_listed_paused_and_synced() -> None:
     assert synced.json["workflows"] == put.json["data"]
 
 
+async def test_the_definitions_file_goes_on_as_it_is() -> None:
+    stored = Seen(workflow_service_pb2.StoreDefinitionsFileResponse(workflows=2, warnings=["sdk: unknown field"]))
+    body = b'[ {"name":"w"} , {"name":"v", "x":1.0}]'
+    async with gateway({"workflow.StoreDefinitionsFile": stored.method}) as client:
+        put = await client.call("PUT", "/api/projects/shop/definitions-file", raw=body)
+    assert (put.status, put.json) == (200, {"workflows": 2, "warnings": ["sdk: unknown field"]})
+    assert (stored.request.project, stored.request.definitions) == ("shop", body)
+
+
 async def test_the_function_of_a_project_is_shown_and_changed() -> None:
     app = function_service_pb2.App(project="shop", endpoint_url="https://f.example", key_fingerprint="abcd")
     updated = Seen(function_service_pb2.UpdateAppResponse(app=app))

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import subprocess
+from pathlib import Path
+
 from runr_workflows import Context, Step, Workflows
 
+from services.core.runtime.python_child import python_command, python_environ
 from tests.support.rest import Json, Rest
 from tests.support.workflow_app import Bodies, serving
 
@@ -84,6 +90,71 @@ async def test_a_function_that_cannot_be_asked_changes_nothing(rest: Rest) -> No
     assert synced["sync"]["status"] == "failed"
     assert "FunctionUnreachable" in synced["sync"]["message"]
     assert await listed(rest) == before
+
+
+async def test_the_stored_file_stands_in_while_the_function_is_away(rest: Rest) -> None:
+    project = f"/projects/{rest.project}"
+    async with serving(rest, shop):
+        await rest.ok("PATCH", f"{project}/workflows/ship", {"is_active": False})
+    stored = await rest.ok("PUT", f"{project}/definitions-file", [{"name": "ship"}, {"name": "filed", "shiny": 1}])
+    assert (stored["workflows"], len(stored["warnings"])) == (2, 1)
+    refused = await rest.call("PUT", f"{project}/definitions-file", [{"name": "a", "retries": -1}, {"name": ""}])
+    assert set(refused.faults()) == {"workflows[0].retries", "workflows[1].name"}
+    synced = await rest.ok("POST", f"{project}/workflows/sync", {})
+    assert (synced["sync"]["status"], "FunctionUnreachable" in synced["sync"]["message"]) == ("fallback", True)
+    found = await listed(rest)
+    assert {(name, each["source"], each["is_active"]) for name, each in found.items()} == {
+        ("ship", "file", False),
+        ("filed", "file", True),
+    }
+    async with serving(rest, shop):  # which syncs
+        found = await listed(rest)
+    assert {(name, each["source"], each["is_active"]) for name, each in found.items()} == {
+        ("ship", "sync", False),
+        ("bill", "sync", True),
+    }
+
+
+async def test_the_command_line_stores_the_file_and_syncs(rest: Rest, tmp_path: Path) -> None:
+    file = tmp_path / "runr.workflows.json"
+
+    def sync(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        known = {"RUNR_API_URL": rest.base, "RUNR_TOKEN": rest.token, "RUNR_HOME": str(tmp_path), **environ}
+        return subprocess.run(
+            python_command("services.cli.main", "workflows", "sync", "--project", rest.project, *arguments),
+            env=python_environ({"PATH": "/usr/bin", **known}),
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    async def told(*arguments: str, **environ: str) -> tuple[int, str, str]:
+        ended = await asyncio.to_thread(sync, *arguments, **environ)
+        return ended.returncode, ended.stdout, ended.stderr
+
+    code, out, err = await told("--file")
+    assert (code, out, "runr.workflows.json: No such file" in err) == (2, "", True)
+    file.write_text('[{"name": "ship", "retries": 99}, {"name": ""}]')
+    code, out, err = await told("--file")
+    assert (code, out) == (1, "")
+    assert all(path in err for path in ("422", "workflows[0].retries", "workflows[1].name"))
+    assert await told() == (1, "failed    FunctionUnreachable: the project has no endpoint: set endpoint_url\n", "")
+    file.write_text('{"workflows": [{"name": "ship"}, {"name": "filed"}], "made_by": "ci"}')
+    code, out, err = await told("--file", str(file))
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0] == "stored    a file of 2 workflows"
+    assert out.splitlines()[-2:] == ["          filed", "          ship"]
+    assert "\nfallback  FunctionUnreachable" in out
+    async with serving(rest, bill_only):
+        code, out, err = await told("--json")
+        answer = json.loads(out)
+        assert (code, answer["sync"]["status"], answer["file"]) == (0, "synced", None)
+        assert [each["name"] for each in answer["workflows"]] == ["bill"]
+    assert (await told(RUNR_TOKEN=""))[0] == 2
+    code, out, err = await told(RUNR_API_URL="", RUNR_TOKEN="")
+    assert (code, "no stack of `runr dev`" in err) == (2, True)
+    assert (await told(RUNR_TOKEN="wrong"))[0] == 1
 
 
 async def test_a_rotated_key_signs_along_with_the_old_one(rest: Rest) -> None:

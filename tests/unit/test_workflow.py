@@ -253,15 +253,13 @@ def test_500_and_none_are_taken() -> None:
 
 
 def test_a_file_is_a_list_or_an_object_with_one() -> None:
-    assert definitions_list([1], strict_unknown=True) == ([1], [])
-    assert definitions_list({"workflows": [1]}, strict_unknown=True) == ([1], [])
-    value, warnings = definitions_list({"workflows": [1], "sdk": {}}, strict_unknown=False)
+    assert definitions_list([1]) == ([1], [])
+    assert definitions_list({"workflows": [1]}) == ([1], [])
+    value, unknown = definitions_list({"workflows": [1], "sdk": {}})
     assert value == [1]
-    assert [warning.path for warning in warnings] == ["sdk"]
-    refusals: list[dict[str, Any]] = [{}, {"workflows": [], "sdk": {}}]
-    for refused in refusals:
-        with pytest.raises(InvalidInput):
-            definitions_list(refused, strict_unknown=True)
+    assert [each.path for each in unknown] == ["sdk"]
+    with pytest.raises(InvalidInput):
+        definitions_list({})
 
 
 names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True).filter(

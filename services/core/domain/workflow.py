@@ -120,19 +120,18 @@ def validate_definitions(
     return definitions, report.warnings
 
 
-def definitions_list(value: object, *, strict_unknown: bool) -> tuple[object, list[FieldError]]:
+def definitions_list(value: object) -> tuple[object, list[FieldError]]:
     """What to give to `validate_definitions`, of a decoded body or file: the list itself, or `{"workflows": [...]}`.
 
-    Other members beside `workflows` are warnings, or InvalidInput if `strict_unknown`.
+    Also the unknown members beside `workflows`: warnings, or faults as all that are unknown. Raises InvalidInput for an
+    object without the list.
     """
     if not isinstance(value, Mapping):
         return value, []
     if "workflows" not in value:
         raise InvalidInput.of("workflows", "is required: a list of workflows")
-    report = _Report(strict_unknown)
+    report = _Report(strict=False)
     _object(report, "", value, ("workflows",))
-    if report.faults:
-        raise InvalidInput.of_all(report.faults)
     return value["workflows"], report.warnings
 
 

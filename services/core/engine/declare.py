@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -70,7 +71,7 @@ class Declarer:
 
         Raises InvalidInput with every fault, NotFound, Conflict for a project that serves no workflows, Unavailable.
         """
-        checked = check_text(body, strict_unknown=True, most=self._most)
+        checked = await self._check(body, strict_unknown=True)
 
         async def once(_: int) -> tuple[Declared, bool]:
             async with self._database.transaction() as connection:
@@ -85,12 +86,16 @@ class Declarer:
 
     async def store_file(self, tenant: int, project_slug: str, body: bytes) -> Checked:
         """Store the list that a sync falls back to. Raises as `declare`, but unknown fields are warnings."""
-        checked = check_text(body, strict_unknown=False, most=self._most)
+        checked = await self._check(body, strict_unknown=False)
         async with self._database.transaction() as connection:
             project = await lock_project(connection, tenant, project_slug)
             require_workflow_trigger(project)
             await set_definitions_file(connection, tenant, project.id, body.decode())
         return checked
+
+    async def _check(self, body: bytes, *, strict_unknown: bool) -> Checked:
+        # Away from the loop: a list may be as big as a request can be.
+        return await asyncio.to_thread(check_text, body, strict_unknown=strict_unknown, most=self._most)
 
     async def set_active(self, tenant: int, project_slug: str, workflow: str, is_active: bool) -> Declared:
         """Pause a workflow, or let it go on; doing it twice changes nothing. The answer holds this workflow alone.
@@ -118,8 +123,14 @@ class Declarer:
 
 def check_text(body: bytes | str, *, strict_unknown: bool, most: int = MAX_WORKFLOWS) -> Checked:
     """The list in a JSON text: the list itself, or `{"workflows": [...]}`. Raises InvalidInput with every fault."""
-    value, around = definitions_list(parse(body), strict_unknown=strict_unknown)
-    checked = check_list(value, strict_unknown=strict_unknown, most=most)
+    value, around = definitions_list(parse(body))
+    faults = around if strict_unknown else []
+    try:
+        checked = check_list(value, strict_unknown=strict_unknown, most=most)
+    except InvalidInput as error:
+        raise InvalidInput.of_all([*faults, *error.errors]) from None
+    if faults:
+        raise InvalidInput.of_all(faults)
     return Checked(checked.definitions, (*around, *checked.warnings))
 
 

@@ -6,10 +6,13 @@ the status that people see; a list that is refused changes nothing but that stat
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal
+
+import asyncpg
 
 from services.core.domain.errors import InvalidInput
 from services.core.domain.function_answer import Introspection
@@ -91,44 +94,74 @@ class Syncer:
         Unavailable.
         """
         async with self._database.connection() as connection:
-            project = await get_project(connection, tenant, project_slug)
-        require_workflow_trigger(project)
+            asked = await get_project(connection, tenant, project_slug)
+        require_workflow_trigger(asked)
         try:
-            found = await _find(project, ask, self._most)
-        except FunctionFault as fault:
-            return await self._store_failure(tenant, project_slug, _text(str(fault)))
+            declared, changed = await self._declare_served(asked, ask)
         except InvalidInput as error:
-            await self._store_failure(tenant, project_slug, _text(f"the list is refused: {error.message}"))
+            await self._store_refusal(asked, _text(f"the list is refused: {error.message}"))
             raise
-        declared, changed = await retrying(lambda _: self._store(tenant, project_slug, found))
         if changed:
             self._defs_changed(tenant)
         return declared
 
-    async def _store(self, tenant: int, project_slug: str, found: _Found) -> tuple[Declared, bool]:
+    async def _declare_served(self, asked: ProjectRow, ask: Ask) -> tuple[Declared, bool]:
+        """Declare what the function serves, or what stands in for it; whether anything changed."""
+        try:
+            answer = await ask()
+        except FunctionFault as fault:
+            unreached = fault
+            return await retrying(lambda _: self._stand_in(asked, unreached))
+        found = _served(answer, self._most)
+        return await retrying(lambda _: self._store(asked, found))
+
+    async def _store(self, asked: ProjectRow, found: _Found) -> tuple[Declared, bool]:
         async with self._database.transaction() as connection:
-            project = await lock_project(connection, tenant, project_slug)
-            changed = await replace_definitions(connection, project, found.checked.definitions, source=found.source)
-            await set_synced(connection, tenant, project.id, found.status.to_json())
-            return await read_declared(connection, tenant, project_slug), changed
+            project = await lock_project(connection, asked.tenant, asked.slug)
+            return await _take(connection, project, found)
 
-    async def _store_failure(self, tenant: int, project_slug: str, message: str) -> Declared:
-        status = SyncStatus("failed", message).to_json()
+    async def _stand_in(self, asked: ProjectRow, fault: FunctionFault) -> tuple[Declared, bool]:
+        """The function was asked in vain: the stored file takes its place, as it is now. Raises InvalidInput.
+
+        A sync that has reached the function meanwhile knows better, and stays.
+        """
         async with self._database.transaction() as connection:
-            project = await lock_project(connection, tenant, project_slug)
-            await set_synced(connection, tenant, project.id, status)
-            return await read_declared(connection, tenant, project_slug)
+            project = await lock_project(connection, asked.tenant, asked.slug)
+            if _reached_since(asked, project):
+                return await read_declared(connection, project.tenant, project.slug), False
+            if fault.name in _NOT_REACHED and project.defs_file is not None:
+                return await _take(connection, project, await _filed(project.defs_file, fault, self._most))
+            await set_synced(connection, project.tenant, project.id, SyncStatus("failed", _text(str(fault))).to_json())
+            return await read_declared(connection, project.tenant, project.slug), False
+
+    async def _store_refusal(self, asked: ProjectRow, message: str) -> None:
+        async with self._database.transaction() as connection:
+            project = await lock_project(connection, asked.tenant, asked.slug)
+            await set_synced(connection, project.tenant, project.id, SyncStatus("failed", message).to_json())
 
 
-async def _find(project: ProjectRow, ask: Ask, most: int) -> _Found:
-    """What to declare. Raises FunctionFault, InvalidInput."""
-    try:
-        answer = await ask()
-    except FunctionFault as fault:
-        if fault.name not in _NOT_REACHED or project.defs_file is None:
-            raise
-        checked = check_text(project.defs_file, strict_unknown=False, most=most)
-        return _Found(checked, "file", SyncStatus("fallback", _text(str(fault)), _warnings(checked)))
+async def _take(connection: asyncpg.Connection, project: ProjectRow, found: _Found) -> tuple[Declared, bool]:
+    """Declare a list for a project that is locked, with its status."""
+    changed = await replace_definitions(connection, project, found.checked.definitions, source=found.source)
+    await set_synced(connection, project.tenant, project.id, found.status.to_json())
+    return await read_declared(connection, project.tenant, project.slug), changed
+
+
+def _reached_since(asked: ProjectRow, now: ProjectRow) -> bool:
+    """Whether the function has been reached by somebody since the project was read as `asked`."""
+    if now.sync_status is None or (asked.synced_ms, asked.sync_status) == (now.synced_ms, now.sync_status):
+        return False
+    return SyncStatus.from_json(now.sync_status).state == "synced"
+
+
+async def _filed(text: str, fault: FunctionFault, most: int) -> _Found:
+    """The stored file. Read away from the loop: it may be as big as a request can be. Raises InvalidInput."""
+    checked = await asyncio.to_thread(check_text, text, strict_unknown=False, most=most)
+    return _Found(checked, "file", SyncStatus("fallback", _text(str(fault)), _warnings(checked)))
+
+
+def _served(answer: Introspection, most: int) -> _Found:
+    """The list that the function answered. Raises InvalidInput."""
     checked = check_list(answer.workflows, strict_unknown=False, most=most)
     sdk = {"name": answer.sdk.name, "language": answer.sdk.language, "version": answer.sdk.version}
     known = {name: value for name, value in sdk.items() if value}

@@ -12,12 +12,6 @@ def _later(method: str, path: str, rpc: str | None, summary: str) -> LaterRoute:
 
 
 ROUTES = (
-    _later(
-        "PUT",
-        "/projects/{project}/definitions-file",
-        "WorkflowService/StoreDefinitionsFile",
-        "Store the list that a sync falls back to",
-    ),
     _later("GET", "/runs/{run_id}/stream", "RunService/WatchRun", "Follow a run by Server-Sent Events"),
     _later("POST", "/tokens", "AccessService/CreateToken", "Make an API token"),
     _later("GET", "/tokens", "AccessService/ListTokens", "List API tokens"),

@@ -26,8 +26,23 @@ class SyncedView(msgspec.Struct, kw_only=True):
     workflows: list[dict[str, Any]]
 
 
+class DefinitionsFileView(msgspec.Struct, kw_only=True):
+    """The answer to a stored definitions file: how many workflows it names, and what was passed over in it."""
+
+    workflows: int
+    warnings: list[str]
+
+
 def _declare_request(found: Input) -> workflow_service_pb2.DeclareWorkflowsRequest:
     return workflow_service_pb2.DeclareWorkflowsRequest(project=found.path["project"], definitions=found.raw)
+
+
+def _file_request(found: Input) -> workflow_service_pb2.StoreDefinitionsFileRequest:
+    return workflow_service_pb2.StoreDefinitionsFileRequest(project=found.path["project"], definitions=found.raw)
+
+
+def _file_answer(response: Any, _: Input) -> Answer:
+    return Answer(DefinitionsFileView(workflows=response.workflows, warnings=list(response.warnings)))
 
 
 def _list_request(found: Input) -> workflow_service_pb2.ListWorkflowsRequest:
@@ -93,6 +108,16 @@ ROUTES = (
         request=_declare_request,
         answer=_list_answer,
         view=Page[WorkflowView],
+        raw_body=True,
+    ),
+    Route(
+        method="PUT",
+        path="/projects/{project}/definitions-file",
+        rpc=_WORKFLOWS + "StoreDefinitionsFile",
+        summary="Store the list that a sync falls back to",
+        request=_file_request,
+        answer=_file_answer,
+        view=DefinitionsFileView,
         raw_body=True,
     ),
     Route(

@@ -1,0 +1,77 @@
+"""`runr workflows sync`: the engine asks the function which workflows it serves (engine sections 1 and 12).
+
+With a file it stores that first, as what stands in where the function cannot be reached: a pipeline that deploys calls
+it with the `runr.workflows.json` of the code that it deploys.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from services.cli.api import ApiClient
+from services.cli.failure import Failure
+from services.core.runtime.service import EXIT_FAILED, EXIT_OK, EXIT_USAGE
+from services.embedded.home import Home
+
+DEFINITIONS_FILE = "runr.workflows.json"
+
+
+async def sync(environ: Mapping[str, str], *, project: str, file: str | None, as_json: bool) -> int:
+    """Prints what is declared after the sync; 1 when neither the function nor the file could be declared."""
+    text = None if file is None else _read(file)
+    base, token = reach_api(environ)
+    path = f"/api/projects/{quote(project, safe='')}"
+    async with ApiClient(base, token) as api:
+        stored = None
+        if text is not None:
+            stored = await api.call("PUT", f"{path}/definitions-file", raw=text)
+        synced = await api.call("POST", f"{path}/workflows/sync", {})
+    if as_json:
+        sys.stdout.write(json.dumps({**synced, "file": stored}) + "\n")
+    else:
+        _tell(project, synced, stored)
+    return EXIT_FAILED if synced["sync"]["status"] == "failed" else EXIT_OK
+
+
+def reach_api(environ: Mapping[str, str]) -> tuple[str, str]:
+    """URL and token of the API: RUNR_API_URL and RUNR_TOKEN, else those of the stack in the home. Raises Failure."""
+    home = Home.of(environ)
+    stack = home.recall("stack.json")
+    base = environ.get("RUNR_API_URL") or stack.get("api_url", "")
+    # The token of a stack is for that stack: it is not shown to another one.
+    token = environ.get("RUNR_TOKEN") or ("" if environ.get("RUNR_API_URL") else stack.get("token", ""))
+    if not base:
+        raise Failure(
+            f"no stack of `runr dev` in {home.path}: go to its folder, set RUNR_HOME, or set RUNR_API_URL", EXIT_USAGE
+        )
+    if not token:
+        raise Failure("RUNR_TOKEN is not set: a token for the API at RUNR_API_URL", EXIT_USAGE)
+    return base, token
+
+
+def _read(file: str) -> bytes:
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise Failure(f"--file {file}: {error.strerror or type(error).__name__}", EXIT_USAGE) from None
+
+
+def _tell(project: str, synced: Mapping[str, Any], stored: Mapping[str, Any] | None) -> None:
+    status = synced["sync"]
+    lines = []
+    if stored is not None:
+        lines.append(f"stored    a file of {stored['workflows']} workflows")
+        lines += [f"warning   {warning}" for warning in stored["warnings"]]
+    lines.append(f"{status['status']:10}{status['message'] or project}")
+    lines += [f"warning   {warning}" for warning in status["warnings"] or ()]
+    lines += [f"          {workflow['name']}{_paused(workflow)}" for workflow in synced["workflows"]]
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _paused(workflow: Mapping[str, Any]) -> str:
+    return "" if workflow["is_active"] else " (paused)"
