@@ -1,13 +1,14 @@
-"""Delete a project: nothing starts any more, what runs is cancelled, then everything of it goes (engine section 3).
+"""Delete a project: nothing starts or goes on again, what runs is cancelled, then all of it goes (engine section 3).
 
 Each part is a transaction of its own and may be done again, so a deletion that was cut off is finished by asking for it
-again. Until its last transaction the project is still there, with all its workflows archived.
+again. The first part cannot be taken back: from its commit on, whoever makes runs or lets ended ones go on refuses
+those of this project (`rt.start_v1`, `rt.retry_v1`), and nobody declares or changes anything in it. Until the last part
+the project is still there to be read, with all its workflows archived.
 """
 
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime
 from uuid import UUID
 
 from services.core.domain.caller import Caller
@@ -21,20 +22,21 @@ from services.core.store.database import Database
 from services.core.store.projects import (
     ProjectRow,
     active_runs,
+    begin_delete,
     delete_project,
     delete_some_runs,
+    has_runs,
     lock_active_runs,
     lock_project,
-    older_transactions,
-    server_clock,
     workflow_ids,
+    writers,
 )
 from services.core.store.queries import queries
 from services.core.store.workflows import archive_all, bump_definitions
 
 _BATCH = 500
 _LOOK_AGAIN_S = 0.05
-_OLDER_S = 10.0
+_WRITERS_S = 10.0
 
 
 class ProjectDeleter:
@@ -47,9 +49,9 @@ class ProjectDeleter:
 
     async def delete(self, caller: Caller, slug: str) -> None:
         """Delete a project of the caller's tenant with its workflows and runs. Raises NotFound, Unavailable."""
-        project, archived_at = await retrying(lambda _: self._archive(caller.tenant, slug))
+        project = await retrying(lambda _: self._begin(caller.tenant, slug))
         self._defs_changed(caller.tenant)
-        await self._wait_for_starts(archived_at)
+        await self._wait_for_writers()
         while await retrying(lambda _: self._cancel_some(project)):
             pass
         while await retrying(lambda _: self._delete_some(project)):
@@ -57,25 +59,26 @@ class ProjectDeleter:
         await retrying(lambda attempt: self._delete_rest(caller, project, again=attempt > 0))
         self._defs_changed(caller.tenant)
 
-    async def _archive(self, tenant: int, slug: str) -> tuple[ProjectRow, datetime]:
+    async def _begin(self, tenant: int, slug: str) -> ProjectRow:
         async with self._database.transaction() as connection:
-            project = await lock_project(connection, tenant, slug)
+            project = await lock_project(connection, tenant, slug, even_deleted=True)
+            await begin_delete(connection, tenant, project.id)
             await archive_all(connection, tenant, project.id)
             await bump_definitions(connection, tenant)
-        async with self._database.connection() as connection:
-            return project, await server_clock(connection)
+        return project
 
-    async def _wait_for_starts(self, archived_at: datetime) -> None:
-        """A transaction that read the definitions before they changed may still start a run: wait for its end."""
+    async def _wait_for_writers(self) -> None:
+        """Who asked before the beginning was committed whether it may make runs is still at it: wait for its end."""
         try:
-            async with asyncio.timeout(_OLDER_S):
-                while True:
-                    async with self._database.connection() as connection:
-                        if not await older_transactions(connection, archived_at):
-                            return
+            async with asyncio.timeout(_WRITERS_S):
+                async with self._database.connection() as connection:
+                    before = await writers(connection)
+                while before:
                     await asyncio.sleep(_LOOK_AGAIN_S)
+                    async with self._database.connection() as connection:
+                        before &= await writers(connection)
         except TimeoutError:
-            raise Unavailable("older transactions are still open; the project is archived, delete it again") from None
+            raise Unavailable("older transactions are still open; the deletion has begun, ask for it again") from None
 
     async def _cancel_some(self, project: ProjectRow) -> bool:
         cancelled: dict[int, list[UUID]] = {}
@@ -100,13 +103,15 @@ class ProjectDeleter:
     async def _delete_rest(self, caller: Caller, project: ProjectRow, *, again: bool) -> None:
         async with self._database.transaction() as connection:
             try:
-                held = await lock_project(connection, project.tenant, project.slug)
+                held = await lock_project(connection, project.tenant, project.slug, even_deleted=True)
             except NotFound:
                 if again:
                     return  # the answer of the attempt before was lost after its commit
                 raise
             if held.id != project.id:
                 return
+            if await has_runs(connection, project.tenant, await workflow_ids(connection, project.tenant, project.id)):
+                raise Unavailable("runs of the project are left; ask for the deletion again")
             await delete_project(connection, project.tenant, project.id)
             await bump_definitions(connection, project.tenant)
             await write_audit(

@@ -214,23 +214,3 @@ async def test_deleting_ends_and_removes_everything(database: Database, sealer: 
     assert changes
     with pytest.raises(NotFound):
         await deleter.delete(caller, "doomed")
-
-
-async def test_deleting_waits_for_a_start_that_is_under_way(database: Database, sealer: Sealer, tenant: int) -> None:
-    """A transaction that saw the workflow active before it was archived must not leave a run behind."""
-    declarer = Declarer(database, lambda _: None)
-    caller = Caller(tenant=tenant, token_id="t", abilities=frozenset())
-    doomed = await make(database, sealer, tenant, "doomed")
-    await declarer.declare(tenant, "doomed", b'{"workflows": [{"name": "ship"}]}')
-    archived = asyncio.Event()
-    deleter = ProjectDeleter(database, Hints(NullPublisher()), lambda _: archived.set())
-    async with database.transaction() as connection:
-        await definitions_version(connection, tenant)
-        deleting = asyncio.create_task(deleter.delete(caller, "doomed"))
-        await archived.wait()
-        await start(connection, tenant, doomed)
-        assert not deleting.done()
-    await deleting
-    async with database.connection() as connection:
-        assert await connection.fetchval("select count(*) from rt.live") == 0
-        assert await connection.fetchval(f"select count(*) from t_{tenant}.runs") == 0

@@ -14,6 +14,7 @@ from services.core.engine.stored_run import stored_run
 from services.core.store.batch import columns
 from services.core.store.commit_item import WaitRow
 from services.core.store.database import Database
+from services.core.store.projects import project_deleted, run_is_deleted
 from services.core.store.queries import queries
 
 
@@ -29,7 +30,7 @@ class RunRetrier:
     async def retry(self, tenant: int, run: UUID) -> None:
         """Let it go on. Attempts, the clock of its timeout and non-determinism strikes begin anew.
 
-        Raises NotFound, Conflict (it is active, or completed), Unavailable.
+        Raises NotFound, Conflict (it is active, or completed, or its project is being deleted), Unavailable.
         """
         gates = await retrying(lambda attempt: self._once(tenant, run, again=attempt > 0))
         if gates:
@@ -46,6 +47,8 @@ class RunRetrier:
             row = await connection.fetchrow(
                 queries("engine")["retry"], tenant, run, definition.max_attempts, definition.timeout_ms, first, second
             )
+            if row is None and await run_is_deleted(connection, tenant, run):
+                raise project_deleted("the project of this run is being deleted")
             if row is None and not (again and stored.status is None):
                 state = stored.status or "active"
                 raise Conflict(f"only a failed, cancelled or timed out run can be retried; this one is {state}")

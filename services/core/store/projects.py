@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from uuid import UUID
 
 import asyncpg
@@ -66,9 +65,22 @@ async def get_project(connection: asyncpg.Connection, tenant: int, slug: str) ->
     return await _one(connection, tenant, "by_slug", slug)
 
 
-async def lock_project(connection: asyncpg.Connection, tenant: int, slug: str) -> ProjectRow:
-    """One project, held against other changes until the end of the transaction. Raises NotFound."""
-    return await _one(connection, tenant, "lock_by_slug", slug)
+async def lock_project(
+    connection: asyncpg.Connection, tenant: int, slug: str, *, even_deleted: bool = False
+) -> ProjectRow:
+    """One project, held against other changes until the end of the transaction.
+
+    Raises NotFound, and Conflict for one whose deletion was asked for, unless `even_deleted`.
+    """
+    project = await _one(connection, tenant, "lock_by_slug", slug)
+    if not even_deleted and await connection.fetchval(queries("projects")["is_deleted"], project.id):
+        raise project_deleted(f"project {slug} is being deleted")
+    return project
+
+
+def project_deleted(message: str) -> Conflict:
+    """The error for what may not happen any more in a project whose deletion was asked for."""
+    return Conflict(message, reason="PROJECT_DELETED")
 
 
 async def list_projects(
@@ -145,29 +157,40 @@ async def lock_active_runs(connection: asyncpg.Connection, tenant: int, runs: Se
     return [UUID(int=row["id"].int) for row in rows]
 
 
+async def begin_delete(connection: asyncpg.Connection, tenant: int, project: int) -> None:
+    """From the commit on nothing of the project starts or goes on again, for good."""
+    await connection.execute(queries("projects")["begin_delete"], project, tenant)
+
+
+async def run_is_deleted(connection: asyncpg.Connection, tenant: int, run: UUID) -> bool:
+    """Whether the deletion of the run's project was asked for."""
+    return bool(await connection.fetchval(tenant_query("projects", "run_is_deleted", tenant), run))
+
+
+async def writers(connection: asyncpg.Connection) -> set[str]:
+    """The transactions that may have started or re-opened runs."""
+    return {row["virtualtransaction"] for row in await connection.fetch(queries("projects")["writers"])}
+
+
 async def delete_some_runs(connection: asyncpg.Connection, tenant: int, workflows: Sequence[int], *, limit: int) -> int:
-    """Delete ended runs of these workflows with all that belongs to them. How many were found."""
+    """Delete ended runs of these workflows with all that belongs to them. How many went."""
     rows = await connection.fetch(tenant_query("projects", "some_runs", tenant), workflows, limit)
-    if rows:
-        await connection.execute(tenant_query("projects", "delete_runs", tenant), [row["id"] for row in rows])
-    return len(rows)
+    if not rows:
+        return 0
+    held = await connection.fetch(tenant_query("projects", "hold_runs", tenant), [row["id"] for row in rows])
+    await connection.execute(tenant_query("projects", "delete_runs", tenant), [row["id"] for row in held])
+    return len(held)
+
+
+async def has_runs(connection: asyncpg.Connection, tenant: int, workflows: Sequence[int]) -> bool:
+    """Whether there is a run of these workflows."""
+    return bool(await connection.fetchval(tenant_query("projects", "has_runs", tenant), workflows))
 
 
 async def delete_project(connection: asyncpg.Connection, tenant: int, project: int) -> None:
     """Delete the row of a project and those of its workflows."""
     await connection.execute(tenant_query("projects", "delete_workflows", tenant), project)
     await connection.execute(tenant_query("projects", "delete", tenant), project)
-
-
-async def server_clock(connection: asyncpg.Connection) -> datetime:
-    """The clock by which `older_transactions` judges."""
-    moment: datetime = await connection.fetchval(queries("projects")["clock"])
-    return moment
-
-
-async def older_transactions(connection: asyncpg.Connection, than: datetime) -> bool:
-    """Whether a transaction of the engine that began before `than` is still open."""
-    return bool(await connection.fetchval(queries("projects")["older_transactions"], than))
 
 
 async def _one(connection: asyncpg.Connection, tenant: int, name: str, slug: str) -> ProjectRow:

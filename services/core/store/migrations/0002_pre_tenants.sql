@@ -40,6 +40,14 @@ create table rt.workflows (
     unique (project, name, tenant)
 ) partition by list (tenant);
 
+-- Projects whose deletion was asked for: nothing of theirs starts or goes on again (start_v1, retry_v1). The row stays when the
+-- project is gone, for a transaction that has read the definitions before: ids are not used again.
+create table rt.deleted_project (
+    project int primary key,
+    tenant  int not null,
+    at      timestamptz not null default rt.now()
+);
+
 create table rt.runs (
     tenant      int not null,
     id          uuid not null,

@@ -34,6 +34,15 @@ declare
     v_now timestamptz;
     v_new uuid[];
 begin
+    -- Nothing starts in a project that is being deleted; asked again, the caller reads that it is archived. A deletion waits for
+    -- those who hold this lock, so it is taken before the question: whoever was told too early is waited for. Children need no
+    -- question: until they are committed their parent is active and held, and they end as it does.
+    if p_parents is null then
+        lock table rt.live in row exclusive mode;
+        if exists (select from rt.deleted_project d where d.project = any (p_project)) then
+            raise serialization_failure using message = 'a project is being deleted';
+        end if;
+    end if;
     loop
         -- Sorted, so that two batches never wait for each other in a circle; a loser waits here for the winner's end.
         insert into rt.idem (wf, key, run)

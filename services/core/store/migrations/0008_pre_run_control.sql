@@ -1,16 +1,18 @@
 -- Run control of ended runs.
 
 -- Let an ended run go on from where it stopped (engine section 3, retry). Answers nothing when it has not failed, been
--- cancelled or timed out. The fences go on from where the run ended (rulings C2): a holder from its earlier life stays fenced.
+-- cancelled or timed out, or its project is being deleted. The fences go on from where the run ended (rulings C2): a holder from its earlier life stays fenced.
 create function rt.retry_v1(p_tenant int, p_run uuid, p_max_att smallint, p_timeout_ms bigint, p_ga bigint, p_gb bigint)
 returns table (steps int) language plpgsql as $$
 #variable_conflict use_column
 declare
     v_end rt.ends%rowtype; v_run rt.runs%rowtype;
 begin
+    lock table rt.live in row exclusive mode;      -- before the question, as start_v1 says
+    select * into v_run from rt.runs r where r.tenant = p_tenant and r.id = p_run;
+    if exists (select from rt.deleted_project d where d.project = v_run.project) then return; end if;
     delete from rt.ends e where e.tenant = p_tenant and e.run = p_run and e.status <> 'completed' returning * into v_end;
     if not found then return; end if;
-    select * into v_run from rt.runs r where r.tenant = p_tenant and r.id = p_run;
     -- What was open starts anew. A failure that a later step followed was caught and compensated: it stays.
     delete from rt.steps s where s.tenant = p_tenant and s.run = p_run and (s.status = 'x' or (s.status = 'f' and not exists (
         select from rt.steps l where l.tenant = p_tenant and l.run = p_run and l.seq > s.seq and l.status in ('c', 'f'))));

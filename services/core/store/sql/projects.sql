@@ -54,6 +54,22 @@ update {t}.projects set sync_status = $2, synced_at = rt.now() where id = $1;
 -- name: delete
 delete from {t}.projects where id = $1;
 
+-- name: is_deleted
+-- A statement of its own, after the row is held: one that has waited for the row would still see what was there before.
+select exists (select from rt.deleted_project where project = $1);
+
+-- name: begin_delete
+insert into rt.deleted_project (project, tenant) values ($1, $2) on conflict do nothing;
+
+-- name: run_is_deleted
+select exists (select from {t}.runs r join rt.deleted_project d on d.project = r.project where r.id = $1);
+
+-- name: writers
+-- Transactions that may have started or re-opened runs: each has held this lock since before it asked whether it may.
+select l.virtualtransaction from pg_locks l
+where l.locktype = 'relation' and l.relation = 'rt.live'::regclass and l.mode = 'RowExclusiveLock' and l.granted
+  and l.database = (select d.oid from pg_database d where d.datname = current_database()) and l.pid <> pg_backend_pid();
+
 -- name: workflow_ids
 select id from {t}.workflows where project = $1;
 
@@ -66,6 +82,12 @@ select id from rt.live where tenant = $1 and id = any ($2) order by id for no ke
 -- name: some_runs
 select id from {t}.runs where wf = any ($1) limit $2;
 
+-- name: hold_runs
+-- Those that have ended, held against retention and whoever is about to be told that it may not retry them; in the order in
+-- which all hold runs.
+select id from {t}.runs where id = any ($1) and id <> all (array(select l.id from rt.live l where l.id = any ($1)))
+order by id for update;
+
 -- name: delete_runs
 with s as (delete from {t}.steps where run = any ($1)),
      a as (delete from {t}.attempts where run = any ($1)),
@@ -73,19 +95,12 @@ with s as (delete from {t}.steps where run = any ($1)),
      i as (delete from rt.idem where run = any ($1))
 delete from {t}.runs where id = any ($1);
 
+-- name: has_runs
+select exists (select from {t}.runs where wf = any ($1));
+
 -- name: delete_workflows
 with c as (delete from rt.cron where wf in (select id from {t}.workflows where project = $1))
 delete from {t}.workflows where project = $1;
-
--- name: clock
-select clock_timestamp();
-
--- name: older_transactions
--- By the machine's clock, as xact_start is: it says nothing to a run.
-select exists (
-    select from pg_stat_activity
-    where datname = current_database() and usename = current_user and pid <> pg_backend_pid() and xact_start < $1
-);
 
 -- name: key_marks
 -- Over all tenants, so through the parent: asked once, when a process starts.

@@ -5,7 +5,6 @@ select v from rt.defs_version where tenant = $1;
 select tenant, v from rt.defs_version where tenant = any ($1);
 
 -- name: bump
--- Also the lock under which the tenant's definitions change: whoever starts a run holds it shared.
 update rt.defs_version set v = v + 1, hears_runs = exists (
     select from rt.workflows w where w.tenant = $1 and w.archived_at is null and w.definition like '%"event":"runr/run.%')
 where tenant = $1;
