@@ -14,7 +14,7 @@ from services.core.engine.accept_events import EventAcceptor
 from services.core.engine.gates import Gates
 from services.core.engine.hints import TIMER_HORIZON_MS, Hints
 from services.core.engine.look_back import LookBack
-from services.core.engine.run_events import RunEventMarks, hears_run_events
+from services.core.engine.run_events import RunEventMarks, hears_ends
 from services.core.engine.run_marks import RunMarks
 from services.core.engine.run_traces import RunTraces
 from services.core.engine.send_events import SendEventMarks
@@ -75,7 +75,7 @@ class Aftermath:
             self._traces.ended([(lease.tenant, lease.run)])
         self._has_send_marks |= bool(item.mark_rows)
         self._has_run_marks |= item.end_row is not None and lease.parent is not None
-        self._has_run_events |= item.end_row is not None and hears_run_events(lease.definitions)
+        self._has_run_events |= item.end_row is not None and hears_ends(lease.definitions, item.end_row.status)
         if self._ready or self._timers or self._touched:
             self._wake.set()
         if self._has_send_marks or self._has_run_marks or self._has_run_events:

@@ -42,6 +42,25 @@ async def test_nothing_is_written_where_nothing_listens(hand: Hand, marks: RunEv
     assert await marks.sweep(0) == 0
 
 
+@pytest.mark.parametrize("heard", ["completed", "cancelled"])
+async def test_only_the_ends_that_somebody_hears_are_stored(
+    hand: Hand, marks: RunEventMarks, database: Database, heard: str
+) -> None:
+    listener = {"name": "listener", "description": 'no "event":"runr/run.failed" here', "retries": 0}
+    await hand.declare({"name": "work"}, {**listener, "triggers": [{"event": f"runr/run.{heard}"}]})
+    run, other = await hand.start("work"), await hand.start("work")
+    await hand.answer(run, RunCompleted(output="1"))
+    await hand.cancel(other)
+    assert await marks.sweep(0) == 1
+    async with database.connection() as connection:
+        names = [row["name"] for row in await connection.fetch("select name from rt.events")]
+        assert names == [f"runr/run.{heard}"]
+    await hand.declare({"name": "work"})
+    await hand.cancel(await hand.start("work"))
+    await hand.answer(await hand.start("work"), RunCompleted(output="1"))
+    assert await marks.sweep(0) == 0, "nobody hears it any more"
+
+
 async def test_an_end_starts_who_listens_once_and_never_in_a_circle(
     hand: Hand, marks: RunEventMarks, database: Database
 ) -> None:

@@ -108,6 +108,20 @@ async def test_a_fold_that_breaks_off_changes_nothing(rows: LiveRows) -> None:
     assert await rows.value("select n from rt.usage where kind = 'r'") == 3
 
 
+async def test_usage_of_a_tenant_whose_tables_are_gone_keeps_nobody_elses(rows: LiveRows) -> None:
+    gone = LiveRows(rows.database, await rows.value("select rt.create_tenant('gone', 'Gone')"))
+    detached = LiveRows(rows.database, await rows.value("select rt.create_tenant('detached', 'Detached')"))
+    for each in (gone, rows, detached):
+        await each.start(2)
+    async with rows.database.connection() as connection:
+        await connection.execute(f"drop schema t_{gone.tenant} cascade")
+        await connection.execute(f"alter table rt.usage detach partition t_{detached.tenant}.usage")
+    assert await FoldUsage(rows.database).run_once() == {"folded": 3}
+    found = await rows.rows("select tenant, n from rt.usage")
+    assert [tuple(row) for row in found] == [(rows.tenant, 2)]
+    assert await rows.value("select count(*) from rt.usage_delta") == 0
+
+
 async def test_usage_lands_in_the_tenants_own_schema(rows: LiveRows) -> None:
     await rows.start(1)
     await FoldUsage(rows.database).run_once()

@@ -47,7 +47,7 @@ class RunEventMarks:
         if row is not None:
             event = _event_id(run, epoch, int(ended_ms))
             incoming = Incoming(
-                name=f"runr/run.{status}",
+                name=_name(status),
                 data=_data(row, status),
                 event_id=f"{ulid_text(run)}/{epoch}",
                 src="r",
@@ -63,9 +63,13 @@ class RunEventMarks:
             await connection.execute(queries("engine")["delete_marks"], [mark["id"]])
 
 
-def hears_run_events(definitions: TenantDefinitions) -> bool:
-    """Whether a workflow of the tenant is triggered by the end of runs."""
-    return not RUN_EVENTS.isdisjoint(definitions.by_event)
+def hears_ends(definitions: TenantDefinitions, status: str) -> bool:
+    """Whether a workflow of the tenant is triggered by runs that end so."""
+    return _name(status) in definitions.by_event
+
+
+def _name(status: str) -> str:
+    return f"runr/run.{status}"
 
 
 def _event_id(run: UUID, epoch: str, ended_ms: int) -> UUID:

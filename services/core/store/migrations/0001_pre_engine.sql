@@ -46,9 +46,9 @@ create table rt.audit (
 );
 
 -- Bumped in the transaction of every change of a tenant's definitions: caches compare it.
--- `hears_runs`: some workflow listens to the ends of runs, so ends leave a mark.
+-- `hears`: the statuses of ended runs whose events start some workflow, so such ends leave a mark.
 create table rt.defs_version (
-    tenant int primary key references rt.tenant (id), v bigint not null default 0, hears_runs bool not null default false
+    tenant int primary key references rt.tenant (id), v bigint not null default 0, hears text[] not null default '{}'
 );
 
 -- A process that may hold runs. Its heartbeat is the lease of all of them at once.

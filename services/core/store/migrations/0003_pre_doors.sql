@@ -173,7 +173,7 @@ begin
                u.status || '/' || (r.epoch + case when p_bump then 1 else 0 end) || '/' || rt.ms(rt.now())
         from unnest(p_run, p_status) u(run, status)
         cross join lateral (select r.tenant, r.id, r.epoch from rt.live r where r.id = u.run offset 0) r
-        where exists (select from rt.defs_version d where d.tenant = r.tenant and d.hears_runs offset 0)
+        where exists (select from rt.defs_version d where d.tenant = r.tenant and u.status = any (d.hears) offset 0)
            or exists (select from rt.wait w
                       where w.tenant = r.tenant and w.name_h = rt.run_event_hash(u.status) and w.kind in ('e', 'x') offset 0);
     return query

@@ -235,7 +235,13 @@ create function rt.fold_usage_v1(p_limit int) returns int language sql as $$
         returning tenant, wf, day, kind, n
     ), f as (
         insert into rt.usage (tenant, wf, day, kind, n)
-        select d.tenant, d.wf, d.day, d.kind, sum(d.n) from d group by 1, 2, 3, 4 order by 1, 2, 3, 4
+        select d.tenant, d.wf, d.day, d.kind, sum(d.n) from d
+        -- Deltas of a tenant whose tables are gone have nowhere to go, and must not keep those of the others.
+        where d.tenant = any (array(
+            select t.tenant from (select distinct d.tenant from d) t
+            where exists (select from pg_inherits i where i.inhparent = 'rt.usage'::regclass
+                                                      and i.inhrelid = to_regclass(format('t_%s.usage', t.tenant)))))
+        group by 1, 2, 3, 4 order by 1, 2, 3, 4
         on conflict (tenant, wf, day, kind) do update set n = rt.usage.n + excluded.n
     )
     select count(*)::int from d

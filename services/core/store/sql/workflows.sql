@@ -5,8 +5,13 @@ select v from rt.defs_version where tenant = $1;
 select tenant, v from rt.defs_version where tenant = any ($1);
 
 -- name: bump
-update rt.defs_version set v = v + 1, hears_runs = exists (
-    select from rt.workflows w where w.tenant = $1 and w.archived_at is null and w.definition like '%"event":"runr/run.%')
+update rt.defs_version set v = v + 1, hears = array(
+    select distinct substr(t.event, length('runr/run.') + 1) from rt.workflows w
+    cross join lateral (
+        select x ->> 'event' as event from json_array_elements(w.definition::json -> 'triggers') x
+    ) t
+    where w.tenant = $1 and w.archived_at is null and w.definition like '%"event":"runr/run.%' and starts_with(t.event, 'runr/run.')
+    order by 1)
 where tenant = $1;
 
 -- name: load_projects
