@@ -75,6 +75,7 @@ class Aftermath:
             self._traces.ended([(lease.tenant, lease.run)])
         self._has_send_marks |= bool(item.mark_rows)
         self._has_run_marks |= item.end_row is not None and lease.parent is not None
+        self._has_run_marks |= any(row.idem is not None for row in item.start_rows)  # may have led to a run that exists
         self._has_run_events |= item.end_row is not None and hears_ends(lease.definitions, item.end_row.status)
         if self._ready or self._timers or self._touched:
             self._wake.set()

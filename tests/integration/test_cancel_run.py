@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import random
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
 from services.core.domain.errors import Conflict, NotFound
-from services.core.domain.op import Sleep, StepCompleted, WaitForEvent
+from services.core.domain.op import Invoke, Sleep, StepCompleted, WaitForEvent
 from services.core.domain.run import Status
 from services.core.engine.cancel_run import RunCanceller
-from services.core.engine.hints import Hints
+from services.core.engine.definitions import DefinitionsCache
+from services.core.engine.hints import Hints, NullPublisher
+from services.core.engine.retry_run import RunRetrier
 from services.core.store.commit_item import Committed, Fenced
 from services.core.store.database import Database
 from tests.support.builders import item, serving
@@ -27,6 +29,11 @@ __all__ = ["database", "postgres_url", "recorder", "rows"]
 @pytest.fixture
 def canceller(database: Database, recorder: Recorder) -> RunCanceller:
     return RunCanceller(database, Hints(recorder))
+
+
+async def end(rows: LiveRows, run: UUID) -> None:
+    """Cancel a run and die before what follows for its children."""
+    await rows.rows("select * from rt.finish_v1($1, '{cancelled}', '{null}', '{null}', true)", [run])
 
 
 @pytest.mark.parametrize("rests", ["queued", "delayed", "sleeping", "waiting", "running"])
@@ -107,6 +114,63 @@ async def test_c12_children_go_with_their_parent_unless_they_are_kept(
     await rows.rows("select * from rt.apply_marks_v1(0, 100)")
     assert await rows.status(active) is (Status.QUEUED if keep else Status.CANCELLED)
     assert await rows.value("select count(*) from rt.mark where kind = 'cancel_children'") == 0
+
+
+async def test_a_child_that_a_retried_parent_has_found_again_is_not_cancelled_by_its_earlier_life(
+    hand: Hand, rows: LiveRows, canceller: RunCanceller
+) -> None:
+    """The cascade of the cancel comes late: one child is the new life's too, by idempotency, the other is not."""
+    await hand.declare({"name": "work"}, {"name": "part", "idempotency": "event.data.key"})
+    parent, asked = await hand.start("work"), Invoke(id="i", name="i", workflow="part", data='{"key": 1}')
+    await hand.answer(parent, asked)
+    shared = await rows.value("select child from rt.wait where run = $1", parent)
+    other = await rows.start_one(parent=parent)
+    await end(rows, parent)
+    await RunRetrier(hand.database, DefinitionsCache(None), Hints(NullPublisher())).retry(rows.tenant, parent)
+    await hand.answer(parent, asked)
+    assert await rows.value("select child from rt.wait where run = $1", parent) == shared
+    await rows.rows("select * from rt.apply_marks_v1(0, 100)")
+    assert await rows.status(parent) is Status.WAITING
+    assert await rows.status(shared) is Status.QUEUED
+    assert await rows.status(other) is Status.CANCELLED
+    assert await rows.value("select count(*) from rt.mark") == 0
+    await canceller.cancel(rows.tenant, parent)
+    await rows.rows("select * from rt.apply_marks_v1(0, 100)")
+    assert await rows.status(shared) is Status.CANCELLED, "with the life that waited for it"
+
+
+async def test_a_wait_for_a_child_that_is_just_being_stored_is_seen_by_the_late_cascade(
+    hand: Hand, rows: LiveRows, canceller: RunCanceller
+) -> None:
+    await hand.declare({"name": "work"}, {"name": "part", "idempotency": "event.data.key"})
+    parent, asked = await hand.start("work"), Invoke(id="i", name="i", workflow="part", data='{"key": 1}')
+    await hand.answer(parent, asked)
+    shared = await rows.value("select child from rt.wait where run = $1", parent)
+    await end(rows, parent)
+    await RunRetrier(hand.database, DefinitionsCache(None), Hints(NullPublisher())).retry(rows.tenant, parent)
+    async with slow_commits(hand.database, "rt.wait") as stopped:
+        invoking = asyncio.create_task(hand.answer(parent, asked))
+        await stopped()
+        await rows.rows("select * from rt.apply_marks_v1(0, 100)")
+        assert await rows.status(shared) is Status.QUEUED
+    await invoking
+    await rows.rows("select * from rt.apply_marks_v1(0, 100)")
+    assert await rows.status(shared) is Status.QUEUED
+    assert await rows.value("select count(*) from rt.mark") == 0
+
+
+async def test_keeping_the_children_keeps_those_of_this_life(
+    hand: Hand, rows: LiveRows, canceller: RunCanceller
+) -> None:
+    parent = await hand.start("work")
+    earlier = await rows.start_one(parent=parent)
+    await end(rows, parent)
+    await RunRetrier(hand.database, DefinitionsCache(None), Hints(NullPublisher())).retry(rows.tenant, parent)
+    later = await rows.start_one(parent=parent)
+    await canceller.cancel(rows.tenant, parent, keep_children=True)
+    await rows.rows("select * from rt.apply_marks_v1(0, 100)")
+    assert await rows.status(earlier) is Status.CANCELLED, "as its end had promised"
+    assert await rows.status(later) is Status.QUEUED
 
 
 async def test_c4_a_cancel_whose_answer_was_lost_is_a_success(hand: Hand, rows: LiveRows, recorder: Recorder) -> None:

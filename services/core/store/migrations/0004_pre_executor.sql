@@ -131,6 +131,30 @@ begin
     end if;
 end $$;
 
+-- A run, those it waits for, those that they wait for, and so on.
+create function rt.awaited_v1(p_run uuid) returns uuid[] language sql volatile as $$
+    with recursive a as (
+        select p_run as run
+        union
+        select w.child from a cross join lateral (select w.child from rt.wait w where w.run = a.run and w.child is not null offset 0) w
+    )
+    select array_agg(a.run) from a
+$$;
+
+-- Whether a run is, or waits for, another one: null where that cannot be known just now. The rows on the way are held, so no
+-- other transaction makes the answer wrong before the caller's end.
+create function rt.waits_for_v1(p_run uuid, p_for uuid) returns bool language plpgsql as $$
+declare
+    v_way uuid[] := rt.awaited_v1(p_run);
+    v_held uuid[];
+begin
+    v_held := array(select r.id from rt.live r where r.id = any (v_way) for share skip locked);
+    if exists (select from rt.live r where r.id = any (v_way) and r.id <> all (v_held)) or not (v_way @> rt.awaited_v1(p_run)) then
+        return null;
+    end if;
+    return p_for = any (v_way);
+end $$;
+
 -- The same with waits to open and children to start, in one transaction.
 create function rt.commit_full_v1(
     p_owner bigint,
@@ -186,14 +210,16 @@ begin
         v_done || r_id);
     if v_found is null then return; end if;
     -- Idempotency may lead to a run that exists: wait for that one. While we hold its row it cannot end without seeing the
-    -- wait; where it has ended, or may be ending just now, a mark asks until the wait is served.
+    -- wait; where it has ended, or may be ending just now, a mark asks until the wait is served. So it does where that run
+    -- waits for ours, or may: then the wait is one without end.
     update rt.wait w set child = c.run from unnest(v_child, v_found) c(id, run) where w.child = c.id and w.child = any (v_child);
     select coalesce(array_agg(l.id), '{}') into v_open from (
         select r.id from rt.live r where r.id = any (v_found) for share skip locked
     ) l;
     insert into rt.mark (tenant, target, kind, body)
         select distinct w.tenant, w.run, 'child_end', w.child::text
-        from rt.wait w where w.run = any (v_done) and w.child = any (v_found) and w.child <> all (v_open);
+        from rt.wait w where w.run = any (v_done) and w.child = any (v_found)
+            and (w.child <> all (v_open) or rt.waits_for_v1(w.child, w.run) is distinct from false);
 end $$;
 
 -- After a commit whose answer was lost: did it happen? Only the holder moves rev under its epoch, so rev + 1 proves it was ours.

@@ -129,13 +129,15 @@ begin
         from unnest(v_all, v_tenant) u(id, tenant);
 end $$;
 
--- Apply marks about children: an ended child resumes its waiting parent, an ended parent cancels its active children.
+-- Apply marks about children: an ended child resumes its waiting parent, an ended parent cancels its active children, and a
+-- run that waits for itself, through whomever, does so no longer.
 -- p_traced asks also for what was resolved (see deliver_v1).
 create function rt.apply_marks_v1(p_min_age_ms bigint, p_limit int, p_traced bool default false)
 returns table (run uuid, tenant int, owner bigint, ga bigint, gb bigint, cancelled bool, resolved text) language plpgsql as $$
 #variable_conflict use_column
 declare
     v_mark bigint[]; v_wait uuid[]; v_status text[]; v_output text[]; v_error text[]; v_child uuid[]; v_ended uuid[]; v_alive uuid[];
+    v_row record; v_circle bool; v_doubted bigint[] := '{}';
 begin
     -- Marks whose target is locked by another are left for the next pass.
     select coalesce(array_agg(k.id), '{}') into v_mark from (
@@ -167,6 +169,31 @@ begin
             select x.run, x.tenant, x.owner, x.ga, null::bigint, false, x.resolved
             from rt.deliver_v1(v_wait, v_status, v_output, v_error, array_fill(null::uuid, array[cardinality(v_wait)]), p_traced) x;
     end if;
+    -- What is left waits for a child that is active. Where idempotency has led an invoke to a run that waits for the invoking
+    -- one, neither would ever go on: the step fails. One after the other, as the first may have been in the way of the next.
+    for v_row in
+        select m.id as mark, w.id, w.run, w.child from rt.mark m
+        cross join lateral (
+            select w.id, w.run, w.child from rt.wait w where w.run = m.target and w.kind = 'c' and w.child = m.body::uuid offset 0
+        ) w
+        where m.id = any (v_mark) and m.kind = 'child_end' order by m.id
+    loop
+        v_circle := null;
+        perform from rt.live r where r.id = v_row.run for no key update skip locked;
+        if found then
+            v_circle := rt.waits_for_v1(v_row.child, v_row.run);
+        end if;
+        if v_circle is null then
+            v_doubted := v_doubted || v_row.mark;
+        elsif v_circle then
+            return query
+                select x.run, x.tenant, x.owner, x.ga, null::bigint, false, x.resolved
+                from rt.deliver_v1(array[v_row.id], array['f'], array[null::text], array[json_build_object('name', 'InvokeError',
+                    'message', 'the idempotency key of the invoked workflow leads to '
+                        || case when v_row.child = v_row.run then 'this run itself' else 'a run that waits for this one' end
+                        || ': neither could ever go on')::text], array[null::uuid], p_traced) x;
+        end if;
+    end loop;
     select coalesce(array_agg(l.id), '{}') into v_child from (
         select c.id from rt.live c
         where c.id = any (array(
@@ -175,6 +202,10 @@ begin
             where m.id = any (v_mark) and m.kind = 'cancel_children'))
         order by c.id for no key update skip locked
     ) l;
+    -- Looked at under the locks: a parent that was retried meanwhile may have found such a child again, by idempotency. That one
+    -- is of its new life.
+    v_child := array(select c.id from rt.live c where c.id = any (v_child)
+        and not exists (select from rt.wait w where w.child = c.id and w.run = c.parent offset 0));
     if cardinality(v_child) > 0 then
         return query
             select f.run, f.tenant, f.owner, f.ga, f.gb, true, null::text
@@ -186,11 +217,12 @@ begin
     v_alive := array(select r.id from rt.live r where r.id = any (v_ended) for share skip locked);
     -- A mark is done when nothing is left that it could still do.
     delete from rt.mark m where m.id = any (v_mark)
-        and not (m.kind = 'child_end' and m.body::uuid <> all (v_alive)
+        and not (m.kind = 'child_end' and (m.body::uuid <> all (v_alive) or m.id = any (v_doubted))
                  and exists (select from rt.wait w where w.child = m.body::uuid offset 0))
         and not (m.kind = 'cancel_children' and exists (
             select from unnest(string_to_array(m.body, ',')::uuid[]) k(child)
-            cross join lateral (select from rt.live c where c.id = k.child and c.parent = m.target offset 0) c offset 0));
+            cross join lateral (select from rt.live c where c.id = k.child and c.parent = m.target offset 0) c
+            where not exists (select from rt.wait w where w.child = k.child and w.run = m.target offset 0) offset 0));
 end $$;
 
 -- Runs that wait in the queue longer than p_age_ms: their hint was lost, or nobody had room. Each tenant its share of the

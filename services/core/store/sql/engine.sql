@@ -75,7 +75,8 @@ order by id limit $2;
 delete from rt.mark where id = any ($1);
 
 -- name: keep_children
-delete from rt.mark where target = $1 and kind = 'cancel_children';
+-- Of this end only: what an earlier life of the run has left to be done stays.
+delete from rt.mark where target = $1 and kind = 'cancel_children' and xmin = pg_current_xact_id()::xid;
 
 -- name: grant
 select * from rt.grant_v1($1);
