@@ -15,12 +15,14 @@ from services.core.engine.definitions import DefinitionsCache
 from services.core.engine.hints import Hints
 from services.core.engine.key_check import KeyCheck
 from services.core.engine.run_traces import RunTraces
+from services.core.engine.sync import Syncer
 from services.core.rpc.credentials import server_credentials
 from services.core.rpc.server import RpcServer
 from services.core.runtime import parse
 from services.core.runtime.config import setting
 from services.core.runtime.ids import UlidFactory
 from services.core.runtime.lifecycle import Component
+from services.core.runtime.off_loop import OffLoop
 from services.core.runtime.sealing import Sealer
 from services.core.runtime.service import Runtime
 from services.core.runtime.settings import (
@@ -36,12 +38,15 @@ from services.core.runtime.settings import (
 )
 from services.core.store.component import DatabaseComponent
 from services.core.store.database import Database
+from services.core.store.database_clock import ClockKeeper, DatabaseClock
 from services.core.store.pipeline import Pipeline
 from services.executor.aftermath import Aftermath
 from services.executor.claim import Claimer
 from services.executor.commits import Commits, Probe, no_probe
 from services.executor.current_definitions import CurrentDefinitions
+from services.executor.dispatch import Dispatcher
 from services.executor.drive import Driver
+from services.executor.endpoint import endpoint_of
 from services.executor.executor import Executor
 from services.executor.function_calls import FunctionCalls
 from services.executor.function_service import FunctionService
@@ -51,6 +56,11 @@ from services.executor.lease import Lease
 from services.executor.owner import Owner
 from services.executor.project_function import ProjectFunctions
 from services.executor.spans import ExecutorSpans
+from services.executor.worker_stream.deliveries import Deliveries
+from services.executor.worker_stream.drive import StreamDriver
+from services.executor.worker_stream.handshake import Handshake
+from services.executor.worker_stream.service import WorkerService
+from services.executor.worker_stream.sessions import WorkerSessions
 
 
 @dataclass(frozen=True)
@@ -58,6 +68,7 @@ class ExecutorSettings:
     """How much one executor process holds at once."""
 
     slots: int = setting("RUNR_EXECUTOR_SLOTS", parse.integer(1, 100_000), 256)
+    resume_grace_s: float = setting("RUNR_WORKER_RESUME_GRACE", parse.seconds(0, 300), 5.0)
 
 
 @dataclass(frozen=True)
@@ -85,8 +96,22 @@ def build(settings: Settings, runtime: Runtime, probe: Probe = no_probe) -> list
     definitions = DefinitionsCache(sealer, clock=runtime.clock, key_grace_ms=settings.functions.key_rotation_grace_ms)
     traces = RunTraces(database, runtime.telemetry)
     current = CurrentDefinitions(database, definitions)
-    parts = _Parts(settings, runtime, database, bus, sealer, definitions, current, calls, traces, probe)
-    executor = Executor(bus, current, parts.incarnation)
+    theirs = DatabaseClock(runtime.clock)
+    sessions = WorkerSessions(
+        runtime.clock,
+        request_timeout_s=settings.functions.request_timeout_s,
+        resume_grace_s=settings.executor.resume_grace_s,
+    )
+    parts = _Parts(
+        settings, runtime, theirs, database, bus, sealer, definitions, current, calls, traces, sessions, probe
+    )
+    executor = Executor(bus, current, parts.incarnation, announce_drain=sessions.announce_drain)
+    workers = Handshake(
+        database,
+        definitions,
+        Syncer(database, Hints(bus).defs_changed, settings.limits.workflows_per_project),
+        may_fall_back=lambda project: endpoint_of(project, settings.functions) is not None,
+    )
     functions = ProjectFunctions(
         database=database,
         definitions=parts.definitions,
@@ -100,7 +125,7 @@ def build(settings: Settings, runtime: Runtime, probe: Probe = no_probe) -> list
     runtime.health.register("leases", executor.check)
     rpc = RpcServer(
         settings.listen.grpc or settings.peers.executor,
-        [FunctionService(functions).registration],
+        [FunctionService(functions).registration, WorkerService(sessions, workers, runtime.clock).registration],
         authenticator=StoreAuthenticator(database, runtime.clock),
         telemetry=runtime.telemetry,
         credentials=server_credentials(settings.rpc),
@@ -109,11 +134,13 @@ def build(settings: Settings, runtime: Runtime, probe: Probe = no_probe) -> list
     )
     return [
         DatabaseComponent(database, runtime.health),
+        ClockKeeper(database, theirs, runtime.health),
         KeyCheck(database, sealer),
         traces,
         bus,
         calls,
         rpc,
+        sessions,
         executor,
     ]
 
@@ -124,6 +151,7 @@ class _Parts:
 
     settings: Settings
     runtime: Runtime
+    theirs: DatabaseClock
     database: Database
     bus: Bus
     sealer: Sealer
@@ -131,18 +159,19 @@ class _Parts:
     current: CurrentDefinitions
     calls: FunctionCalls
     traces: RunTraces
+    sessions: WorkerSessions
     probe: Probe
 
     def incarnation(self) -> Incarnation:
         """A new life under a new owner id."""
         runtime, settings = self.runtime, self.settings
-        ids = UlidFactory(runtime.clock, runtime.random)
+        ids = UlidFactory(self.theirs, runtime.random)
         hints = Hints(self.bus)
         node = f"{socket.gethostname()}/{os.getpid()}"
         owner = Owner(settings.database.url, node=node, settings=settings.lease, clock=runtime.clock)
         pipeline = Pipeline(settings.database.url, owner=owner.id)
         acceptor = EventAcceptor(self.database, self.definitions, hints, ids, self.traces)
-        aftermath = Aftermath(self.database, hints, acceptor, runtime.clock, self.traces)
+        aftermath = Aftermath(self.database, hints, acceptor, self.theirs, self.traces)
         spans = ExecutorSpans(runtime.telemetry)
 
         def claimer(room: Callable[[], int], accept: Callable[[Lease], None]) -> Claimer:
@@ -153,12 +182,11 @@ class _Parts:
             aftermath=aftermath,
             limits=_limits(settings.limits),
             ids=ids,
-            clock=runtime.clock,
             probe=self.probe,
         )
 
-        def driver(may_go_on: Callable[[], bool]) -> Driver:
-            return Driver(invoker=self._invoker(), commits=commits, spans=spans, may_go_on=may_go_on)
+        def driver(may_go_on: Callable[[], bool]) -> Dispatcher:
+            return self._dispatcher(commits, spans, may_go_on)
 
         return Incarnation(
             owner=owner,
@@ -169,6 +197,21 @@ class _Parts:
             make_claimer=claimer,
             make_driver=driver,
         )
+
+    def _dispatcher(self, commits: Commits, spans: ExecutorSpans, may_go_on: Callable[[], bool]) -> Dispatcher:
+        stream = StreamDriver(
+            commits=commits,
+            deliveries=Deliveries(self.database),
+            definitions=self.current,
+            spans=spans,
+            limits=self.settings.limits,
+            clock=self.runtime.clock,
+            jitter=self.runtime.random,
+            off_loop=OffLoop("reported-ops"),
+            may_go_on=may_go_on,
+        )
+        http = Driver(invoker=self._invoker(), commits=commits, spans=spans, may_go_on=may_go_on)
+        return Dispatcher(http=http, stream=stream, sessions=self.sessions, may_go_on=may_go_on)
 
     def _invoker(self) -> Invoker:
         return Invoker(

@@ -6,11 +6,10 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from services.core.domain.cause import Answered, FunctionFailed
+from services.core.domain.cause import Answered, FunctionFailed, Reported, Unwound
 from services.core.domain.op import FunctionFault
 from services.core.domain.run import Limits
 from services.core.domain.transition import Decision, decide
-from services.core.runtime.clock import Clock
 from services.core.runtime.ids import UlidFactory
 from services.core.store.commit_item import CommitItem, Committed, StorageRefused
 from services.core.store.pipeline import Pipeline
@@ -22,7 +21,7 @@ from services.executor.spans import Invocation
 log = logging.getLogger(__name__)
 
 Probe = Callable[[str], Awaitable[None]]
-HolderCause = Answered | FunctionFailed
+HolderCause = Answered | FunctionFailed | Reported | Unwound
 
 
 async def no_probe(_point: str) -> None:
@@ -52,14 +51,12 @@ class Commits:
         aftermath: Aftermath,
         limits: Limits,
         ids: UlidFactory,
-        clock: Clock,
         probe: Probe = no_probe,
     ) -> None:
         self._pipeline = pipeline
         self._aftermath = aftermath
         self._limits = limits
         self._ids = ids
-        self._clock = clock
         self._probe = probe
 
     async def settle(self, lease: Lease, cause: HolderCause, invocation: Invocation) -> Settled:
@@ -72,7 +69,7 @@ class Commits:
         return Settled(decision, item, done, delivered)
 
     async def _commit(
-        self, lease: Lease, cause: Answered | FunctionFailed, invocation: Invocation
+        self, lease: Lease, cause: HolderCause, invocation: Invocation
     ) -> tuple[Decision, CommitItem, Committed]:
         decision, item = self._decide(lease, cause)
         item = invocation.committing(item)
@@ -89,16 +86,15 @@ class Commits:
         await self._probe("after commit")
         return decision, item, done
 
-    def _decide(self, lease: Lease, cause: Answered | FunctionFailed) -> tuple[Decision, CommitItem]:
-        now = self._clock.unix_ms()
+    def _decide(self, lease: Lease, cause: HolderCause) -> tuple[Decision, CommitItem]:
         try:
-            decision = decide(lease.view(self._limits), cause, now)
-            return decision, commit_item(lease, decision, self._ids, now)
+            decision = decide(lease.view(self._limits), cause, lease.reached_ms)
+            return decision, commit_item(lease, decision, self._ids)
         except Exception:
             # A fault of the engine must end like any other, not go round for ever: it counts as a failed attempt.
             log.exception("deciding about run %s failed", lease.run)
             failed = FunctionFailed(
                 FunctionFault("EngineError", "the engine failed to handle the answer; its log says why")
             )
-            decision = decide(lease.view(self._limits), failed, now)
-            return decision, commit_item(lease, decision, self._ids, now)
+            decision = decide(lease.view(self._limits), failed, lease.reached_ms)
+            return decision, commit_item(lease, decision, self._ids)

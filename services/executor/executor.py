@@ -29,8 +29,15 @@ class Executor(Component):
     name = "executor"
 
     def __init__(
-        self, bus: Bus, definitions: CurrentDefinitions, make_incarnation: Callable[[], Incarnation]
+        self,
+        bus: Bus,
+        definitions: CurrentDefinitions,
+        make_incarnation: Callable[[], Incarnation],
+        *,
+        announce_drain: Callable[[], None],
     ) -> None:
+        """`announce_drain` tells the workers that this process stops, before their runs are given back."""
+        self._announce_drain = announce_drain
         self._bus = bus
         self._definitions = definitions
         self._make_incarnation = make_incarnation
@@ -52,6 +59,7 @@ class Executor(Component):
 
     async def drain(self) -> None:
         """Finish the steps that run, hand the rest back."""
+        self._announce_drain()
         if self._current is not None:
             await self._current.drain()
 

@@ -9,6 +9,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from typing import Protocol
 from uuid import UUID
 
 from services.core.domain.errors import Unavailable
@@ -17,13 +18,20 @@ from services.core.store.pipeline import Pipeline
 from services.core.store.queries import queries
 from services.executor.aftermath import Aftermath
 from services.executor.claim import Claimer
-from services.executor.drive import Driver
 from services.executor.lease import Lease
 from services.executor.owner import Owner
 
 log = logging.getLogger(__name__)
 
 _LOOK_AGAIN_S = 0.5
+
+
+class Drives(Protocol):
+    """What drives a held run."""
+
+    async def drive(self, lease: Lease) -> bool:
+        """Drive the run until it rests or ends (True), or may not go on here and is still held (False)."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,7 +54,7 @@ class Incarnation:
         database: Database,
         slots: int,
         make_claimer: Callable[[Callable[[], int], Callable[[Lease], None]], Claimer],
-        make_driver: Callable[[Callable[[], bool]], Driver],
+        make_driver: Callable[[Callable[[], bool]], Drives],
     ) -> None:
         self.owner = owner
         self._pipeline = pipeline

@@ -54,7 +54,7 @@ class Invoker:
         if any(isinstance(op, Invoke) for op in ops):
             # The function may have taken minutes: what it invokes must be there, and not paused, now.
             await self._definitions.follow(lease)
-        checked = tuple(_startable(lease, op) for op in ops)
+        checked = tuple(startable(lease, op) for op in ops)
         repeated = frozenset(op.id for op in checked if not isinstance(op, RunCompleted | RunFailed)) & lease.memo.ids
         return Answered(checked, repeated, jitter)
 
@@ -84,7 +84,7 @@ class Invoker:
         return headers
 
 
-def _startable(lease: Lease, op: Op) -> Op:
+def startable(lease: Lease, op: Op) -> Op:
     """An invoke of a workflow that cannot be started fails its step at once (engine section 5)."""
     if not isinstance(op, Invoke):
         return op

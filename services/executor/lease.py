@@ -20,7 +20,8 @@ from services.core.store.commit_item import CommitItem, Committed
 
 @dataclass(slots=True, kw_only=True)
 class Lease:
-    """One held run. `epoch` and `rev` fence its commits, `mail` is the last delivery that was read.
+    """One held run. `epoch` and `rev` fence its commits, `mail` is the last delivery that was read. `reached_ms` (unix)
+    is what the database's clock showed when the run was read: what was due then is due.
 
     `span` is the trace context of the invocation in progress: what it starts and sends goes below it.
     """
@@ -40,6 +41,7 @@ class Lease:
     trace: str | None
     span: str | None = None
     started_ms: int
+    reached_ms: int
     max_attempts: int
     steps: int = 0
     size: int = 0
@@ -49,6 +51,7 @@ class Lease:
     gates: tuple[int, ...] = ()
     memo: StepsFragment = field(default_factory=StepsFragment)
     failing: dict[str, int] = field(default_factory=dict)
+    open_steps: dict[str, str] = field(default_factory=dict)
     _trigger: dict[str, Any] | None = None
 
     @property
@@ -104,6 +107,7 @@ class Lease:
             state_bytes=self.size,
             gated=bool(self.gates),
             step_failures=self.failing,
+            open_steps=self.open_steps,
             limits=limits,
         )
 
@@ -116,8 +120,12 @@ class Lease:
         self.attempts += len(item.attempt_rows)
         self.function_failures = decision.function_failures
         self.repeats = decision.repeats
+        for wait in item.wait_rows:
+            if wait.sid is not None:
+                self.open_steps[wait.sid] = wait.kind
         for row in item.step_rows:
             self.failing.pop(row.sid, None)
+            self.open_steps.pop(row.sid, None)
             if row.status == "c":
                 self.memo.completed(row.sid, row.output or "null")
             else:

@@ -12,7 +12,7 @@ import asyncpg
 from services.core.domain.envelope import EventInfo, StepsFragment, error_json
 from services.core.engine.definitions import DefinitionsCache, TenantDefinitions
 from services.core.runtime.ids import ulid_text
-from services.core.store.queries import tenant_query
+from services.core.store.queries import queries, tenant_query
 from services.executor.lease import Lease
 
 log = logging.getLogger(__name__)
@@ -42,10 +42,13 @@ async def _load_tenant(
     inputs = {row["id"]: row for row in await connection.fetch(tenant_query("executor", "run_inputs", tenant), ids)}
     memos = await load_memos(connection, tenant, [row["id"] for row in live if row["steps"] > 0])
     failing = await _load_failing(connection, tenant, [row for row in live if row["att"] > row["att_from"]])
+    opened = await _load_open(connection, [row["id"] for row in live if row["steps"] > 0 or row["att"] > 0])
     leases = []
     for row in live:
         try:
-            leases.append(_lease(row, inputs[row["id"]], definitions, memos.get(row["id"]), failing.get(row["id"], {})))
+            lease = _lease(row, inputs[row["id"]], definitions, memos.get(row["id"]), failing.get(row["id"], {}))
+            lease.open_steps.update(opened.get(row["id"], {}))
+            leases.append(lease)
         except Exception:
             # One row that cannot be read must not stop the others: nobody here knows it, so the heartbeat lets it go.
             log.exception("run %s cannot be loaded", row["id"])
@@ -81,6 +84,7 @@ def _lease(
         parent=given["parent"],
         trace=given["trace"],
         started_ms=_unix_ms(live["started"]),
+        reached_ms=given["reached_ms"],
         max_attempts=live["max_att"],
         steps=live["steps"],
         size=live["bytes"],
@@ -110,6 +114,14 @@ async def load_memos(connection: asyncpg.Connection, tenant: int, runs: Sequence
         else:
             memo.failed(row["sid"], row["error"] or _NO_ERROR)
     return memos
+
+
+async def _load_open(connection: asyncpg.Connection, runs: Sequence[UUID]) -> dict[UUID, dict[str, str]]:
+    opened: dict[UUID, dict[str, str]] = {}
+    if runs:
+        for row in await connection.fetch(queries("executor")["open_steps"], runs):
+            opened.setdefault(row["run"], {})[row["sid"]] = row["kind"]
+    return opened
 
 
 async def _load_failing(

@@ -13,7 +13,7 @@ from services.core.domain.run import Status
 from services.core.domain.transition import Decision
 from services.core.engine.send_events import SendMark, sent_output
 from services.core.engine.starts import cancel_waits, start_row
-from services.core.runtime.ids import UlidFactory, ulid_text, ulid_unix_ms
+from services.core.runtime.ids import UlidFactory, ulid_text
 from services.core.store.commit_item import AttemptRow, CommitItem, EndRow, MarkRow, StartRow, StepRow, WaitRow
 from services.executor.lease import Lease
 
@@ -22,9 +22,9 @@ _MAX_MS = 2**31 - 1  # what the store's column takes: 24 days, longer than any r
 _NO_KEY = WaitKey(None, None, None, None, None)
 
 
-def commit_item(lease: Lease, decision: Decision, ids: UlidFactory, now_ms: int) -> CommitItem:
-    """All rows of one decision about one run. `now_ms` (unix) is where a look back counts from."""
-    rows = _Rows(lease, ids, now_ms)
+def commit_item(lease: Lease, decision: Decision, ids: UlidFactory) -> CommitItem:
+    """All rows of one decision about one run."""
+    rows = _Rows(lease, ids)
     for effect in decision.effects:
         rows.add(effect, decision.status)
     return CommitItem(
@@ -53,9 +53,8 @@ def commit_item(lease: Lease, decision: Decision, ids: UlidFactory, now_ms: int)
 class _Rows:
     """Rows being collected."""
 
-    def __init__(self, lease: Lease, ids: UlidFactory, now_ms: int) -> None:
+    def __init__(self, lease: Lease, ids: UlidFactory) -> None:
         self._lease = lease
-        self._now_ms = now_ms
         self._ids = ids
         self._sent: dict[str, str] = {}
         self.steps: list[StepRow] = []
@@ -134,13 +133,8 @@ class _Rows:
             delay_ms=effect.delay_ms,
             at_ms=effect.at_ms,
             arming=effect.lookback_ms is not None,
-            since_ms=self._since(effect.lookback_ms),
+            lookback_ms=effect.lookback_ms,
         )
-
-    def _since(self, lookback_ms: int | None) -> int | None:
-        if lookback_ms is None:
-            return None
-        return ulid_unix_ms(self._lease.run) if lookback_ms < 0 else max(0, self._now_ms - lookback_ms)
 
     def _start(self, effect: StartChild) -> None:
         """The child that the wait just added is for. That the workflow can be started was checked before the

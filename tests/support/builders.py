@@ -111,6 +111,7 @@ def lease(*workflows: WorkflowEntry, **values: Any) -> Lease:
         "parent": None,
         "trace": None,
         "started_ms": 1_760_000_000_500,
+        "reached_ms": 1_760_000_000_700,
         "max_attempts": 4,
     }
     return Lease(**{**fields, **values})

@@ -24,6 +24,7 @@ from services.core.engine.definitions import DefinitionsCache
 from services.core.engine.hints import Hints, NullPublisher, Publisher
 from services.core.runtime.clock import Clock, SystemClock
 from services.core.runtime.ids import UlidFactory
+from services.core.runtime.off_loop import OffLoop
 from services.core.runtime.sealing import Sealer
 from services.core.runtime.settings import FunctionSettings, LeaseSettings, WorkflowLimits
 from services.core.runtime.telemetry import Telemetry
@@ -33,6 +34,7 @@ from services.executor.aftermath import Aftermath
 from services.executor.claim import Claimer
 from services.executor.commits import Commits, Probe, no_probe
 from services.executor.current_definitions import CurrentDefinitions
+from services.executor.dispatch import Dispatcher
 from services.executor.drive import Driver
 from services.executor.function_client import FunctionClient, RawAnswer, RequestKind, Target
 from services.executor.incarnation import Incarnation
@@ -40,6 +42,9 @@ from services.executor.invoke import Invoker
 from services.executor.lease import Lease
 from services.executor.owner import Owner
 from services.executor.spans import ExecutorSpans
+from services.executor.worker_stream.deliveries import Deliveries
+from services.executor.worker_stream.drive import StreamDriver
+from services.executor.worker_stream.sessions import WorkerSessions
 from tests.support.fake_function import Request, Script
 from tests.support.postgres import execute, run_apart, with_database
 from tests.support.tenancy import ENCRYPTION_KEY
@@ -155,6 +160,7 @@ def make_incarnation(
     probe: Probe = no_probe,
     definitions: DefinitionsCache | None = None,
     clock: Clock | None = None,
+    sessions: WorkerSessions | None = None,
 ) -> Incarnation:
     """One life of an executor, as its composition root makes it."""
     clock = clock or SystemClock()
@@ -173,10 +179,24 @@ def make_incarnation(
     def claimer(room: Callable[[], int], accept: Callable[[Lease], None]) -> Claimer:
         return Claimer(database, defs, owner=owner.id, room=room, accept=accept, spans=spans)
 
-    commits = Commits(pipeline=pipeline, aftermath=aftermath, limits=Limits(), ids=ids, clock=clock, probe=probe)
+    commits = Commits(pipeline=pipeline, aftermath=aftermath, limits=Limits(), ids=ids, probe=probe)
 
-    def driver(may_go_on: Callable[[], bool]) -> Driver:
-        return Driver(invoker=invoker, commits=commits, spans=spans, may_go_on=may_go_on)
+    workers = sessions or WorkerSessions(clock, request_timeout_s=request_timeout_s, resume_grace_s=5.0)
+
+    def driver(may_go_on: Callable[[], bool]) -> Dispatcher:
+        stream = StreamDriver(
+            commits=commits,
+            deliveries=Deliveries(database),
+            definitions=current,
+            spans=spans,
+            limits=WorkflowLimits(),
+            clock=clock,
+            jitter=random.Random(1),
+            off_loop=OffLoop("test"),
+            may_go_on=may_go_on,
+        )
+        http = Driver(invoker=invoker, commits=commits, spans=spans, may_go_on=may_go_on)
+        return Dispatcher(http=http, stream=stream, sessions=workers, may_go_on=may_go_on)
 
     return Incarnation(
         owner=owner,

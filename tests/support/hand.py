@@ -93,9 +93,8 @@ class Hand:
 
     async def _apply(self, run: UUID, cause: Cause) -> Status:
         lease = self._leases.get(run) or await self._claim(run)
-        now = SystemClock().unix_ms()
-        decision = decide(lease.view(Limits()), cause, now)
-        item = commit_item(lease, decision, self.ids, now)
+        decision = decide(lease.view(Limits()), cause, lease.reached_ms)
+        item = commit_item(lease, decision, self.ids)
         done = await self._pipeline.commit(item)
         lease.advance(decision, item, done)
         if decision.status is not Status.RUNNING:

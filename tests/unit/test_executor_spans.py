@@ -67,7 +67,7 @@ class Recording:
         with self.spans.invocation(held) as invocation:
             invocation.answered()
             decision = decide(held.view(Limits()), cause, NOW)
-            item = invocation.committing(commit_item(held, decision, self._ids, NOW))
+            item = invocation.committing(commit_item(held, decision, self._ids))
         return item, invocation.traceparent
 
     def below(self, parent: str | None) -> Seen:
@@ -164,7 +164,7 @@ def test_an_invocation_without_a_commit_has_a_span_all_the_same(
 
     def interrupted() -> None:
         with invocation:
-            invocation.committing(commit_item(held, decision, UlidFactory(SystemClock(), random.Random(2)), NOW))
+            invocation.committing(commit_item(held, decision, UlidFactory(SystemClock(), random.Random(2))))
             raise error
 
     with pytest.raises(type(error)):

@@ -24,17 +24,14 @@ from services.core.domain.op_fields import op_fields
 from services.core.domain.run import STEP_KINDS, RunView, Status
 from services.core.domain.safe_text import utf8_size
 
-MAX_CLOCK_SKEW_MS = 5_000
-"""How far a process's clock may be from the database's before the process counts as not ready (rulings C21)."""
 
-
-def apply_ops(state: RunView, cause: Answered, now: int) -> Outcome:
+def apply_ops(state: RunView, cause: Answered, reached_ms: int) -> Outcome:
     """Apply the ops of one answer. Ops of steps that are memoized already are skipped; only skipped ones are a
-    strike.
+    strike. `reached_ms`: see `transition.decide`.
     """
-    fresh = [op for op in cause.ops if _step_id(op) not in cause.repeated]
+    fresh = [op for op in cause.ops if step_id_of(op) not in cause.repeated]
     if not fresh:
-        return _strike(state, cause.ops)
+        return strike(state, cause.ops)
     effects: list[Effect] = []
     steps = state.steps
     size = state.state_bytes
@@ -45,30 +42,33 @@ def apply_ops(state: RunView, cause: Answered, now: int) -> Outcome:
             base = state if not effects else _progressed(state)
             failed = run_failed(base, op, jitter=cause.jitter, steps=steps)
             return Outcome(failed.status, (*effects, *failed.effects), failed.function_failures, 0, failed.steps)
+        if op.id in state.open_steps and isinstance(op, Sleep | WaitForEvent | Invoke):
+            # Open since an earlier invocation that executed several steps at once (the worker stream).
+            return Outcome(Status.SLEEPING if isinstance(op, Sleep) else Status.WAITING, tuple(effects), 0, 0, steps)
         if steps >= state.limits.max_steps:
-            return _over(state, effects, steps, _too_many_steps(state, op.id))
+            return over_limit(state, effects, steps, too_many_steps(state, op.id))
         if isinstance(op, StepFailed):
             made, final = step_failed(state, op, jitter=cause.jitter, seq=steps)
             effects.extend(made)
             if not final:
                 failures = 0 if len(effects) > len(made) else state.function_failures
                 return Outcome(Status.DELAYED, tuple(effects), failures, 0, steps)
-            steps, size = steps + 1, size + _error_size(op.error)
+            steps, size = steps + 1, size + error_size(op.error)
         else:
-            opened, rests = _apply_step(op, steps, now, state.limits.default_wait_ms)
+            opened, rests = apply_step(op, steps, reached_ms, state.limits.default_wait_ms)
             effects.extend(opened)
             steps += 1
             if rests is not None:
                 return Outcome(rests, tuple(effects), 0, 0, steps)
-            size += _size(op)
+            size += op_size(op)
         if size > state.limits.max_state_bytes:
-            return _over(state, effects, steps, _too_much_state(state, size))
+            return over_limit(state, effects, steps, too_much_state(state, size))
         if isinstance(op, BadStep):
             break  # the ops after it assumed that it succeeded
     return Outcome(_go_on(state, cause), tuple(effects), 0, 0, steps)
 
 
-def _apply_step(op: Op, seq: int, now: int, default_wait_ms: int) -> tuple[list[Effect], Status | None]:
+def apply_step(op: Op, seq: int, reached_ms: int, default_wait_ms: int) -> tuple[list[Effect], Status | None]:
     """Effects of one step op, and the status in which the run rests after it (None: it goes on)."""
     match op:
         case StepCompleted():
@@ -79,8 +79,8 @@ def _apply_step(op: Op, seq: int, now: int, default_wait_ms: int) -> tuple[list[
             sent = Memoize(id=op.id, name=op.name, kind="n", seq=seq, output=None, input=op_fields(op))
             return [sent, SendEvents(id=op.id, events=op.events)], None
         case Sleep():
-            # A time that is past by this process's clock alone may not have come yet: the database's clock decides.
-            if op.for_ms == 0 or (op.until_ms is not None and op.until_ms <= now - MAX_CLOCK_SKEW_MS):
+            # What has come since is not known here: such a wait is due when it is stored.
+            if op.for_ms == 0 or (op.until_ms is not None and op.until_ms <= reached_ms):
                 done = Memoize(id=op.id, name=op.name, kind="s", seq=seq, output="null", input=op_fields(op))
                 return [done], None
             return [_wait("s", op, seq, delay_ms=op.for_ms, at_ms=op.until_ms)], Status.SLEEPING
@@ -132,24 +132,27 @@ def _progressed(state: RunView) -> RunView:
     return replace(state, function_failures=0)
 
 
-def _strike(state: RunView, ops: tuple[Op, ...]) -> Outcome:
+def strike(state: RunView, ops: tuple[Op, ...]) -> Outcome:
+    """Every op is of a step that has a result: tolerated a few times in a row, because a loop must end."""
     repeats = state.repeats + 1
     if repeats < state.limits.max_repeats:
         return Outcome(Status.RUNNING, (), state.function_failures, repeats, state.steps)
     error = OpError(
         "NonDeterminismError",
-        f"the function answered step {_step_id(ops[0])!r}, which has a stored result, {repeats} times in a row: "
+        f"the function answered step {step_id_of(ops[0])!r}, which has a stored result, {repeats} times in a row: "
         "code between steps must take the same way on every invocation",
     )
     return replace(function_attempt(state, error, jitter=1.0, non_retriable=True), repeats=repeats)
 
 
-def _over(state: RunView, effects: list[Effect], steps: int, error: OpError) -> Outcome:
+def over_limit(state: RunView, effects: list[Effect], steps: int, error: OpError) -> Outcome:
+    """The run fails at once: a limit holds whatever is tried."""
     failed = function_attempt(state, error, jitter=1.0, non_retriable=True, steps=steps)
     return Outcome(failed.status, (*effects, *failed.effects), failed.function_failures, 0, steps)
 
 
-def _too_many_steps(state: RunView, step_id: str) -> OpError:
+def too_many_steps(state: RunView, step_id: str) -> OpError:
+    """The error of the step that would be one too many."""
     limit = state.limits.max_steps
     return OpError(
         "LimitExceeded",
@@ -158,20 +161,24 @@ def _too_many_steps(state: RunView, step_id: str) -> OpError:
     )
 
 
-def _too_much_state(state: RunView, size: int) -> OpError:
+def too_much_state(state: RunView, size: int) -> OpError:
+    """The error of the step whose result does not fit any more; `size` in bytes."""
     limit = state.limits.max_state_bytes
     return OpError("LimitExceeded", f"the memoized results of the run are {size} bytes and at most {limit} are allowed")
 
 
-def _step_id(op: Op) -> str | None:
+def step_id_of(op: Op) -> str | None:
+    """The id of the op's step, None for the end of the run."""
     return None if isinstance(op, RunCompleted | RunFailed) else op.id
 
 
-def _size(op: Op) -> int:
+def op_size(op: Op) -> int:
+    """Bytes that the op adds to the memoized state."""
     if isinstance(op, StepCompleted):
         return utf8_size(op.output)
-    return _error_size(op.error) if isinstance(op, BadStep) else 0
+    return error_size(op.error) if isinstance(op, BadStep) else 0
 
 
-def _error_size(error: OpError) -> int:
+def error_size(error: OpError) -> int:
+    """Bytes that a memoized error takes."""
     return utf8_size(error.name) + utf8_size(error.message) + utf8_size(error.stack or "")

@@ -26,6 +26,23 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
+class Reported:
+    """Ops that a worker reported over its stream, in the order in which they came. None of them assumed that another
+    was stored. `executing`: the invocation goes on; what rests in it is stored beside it. Otherwise as in `Answered`.
+    """
+
+    ops: tuple[Op, ...]
+    repeated: frozenset[str] = frozenset()
+    jitter: float = 1.0
+    executing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unwound:
+    """The worker has nothing left to do in this invocation: all that is left of the run is open."""
+
+
+@dataclass(frozen=True, slots=True)
 class FunctionFailed:
     """No valid answer: a failed function attempt."""
 
@@ -76,6 +93,8 @@ class Retried:
 Cause = (
     LeaseTaken
     | Answered
+    | Reported
+    | Unwound
     | FunctionFailed
     | LeaseExpired
     | Due

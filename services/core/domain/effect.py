@@ -40,7 +40,8 @@ class RecordAttempt:
 class OpenWait:
     """Open a wait, which is also the timer. kind: s sleep, e event, c child, b backoff.
 
-    Times: `delay_ms` from the commit, or `at_ms` (unix), or neither.
+    Times: `delay_ms` from the commit, or `at_ms` (unix), or neither. `lookback_ms`: so far back from the commit; -1: to
+    when the run was created.
     """
 
     kind: str

@@ -56,11 +56,11 @@ class StepsFragment:
 
     def completed(self, step_id: str, output: str) -> None:
         """Append a step with its output, a JSON text. A step that is already there is left as it is."""
-        self._append(step_id, "completed", "output", output)
+        self._append(step_id, completed_json(output))
 
     def failed(self, step_id: str, error: str) -> None:
         """Append a step that failed for good with its error, the JSON text of `{name, message, stack?}`."""
-        self._append(step_id, "failed", "error", error)
+        self._append(step_id, failed_json(error))
 
     @property
     def steps(self) -> str:
@@ -72,12 +72,12 @@ class StepsFragment:
         """The elements of the request's `step_order` list, without its brackets."""
         return _joined(self._order)
 
-    def _append(self, step_id: str, status: str, field: str, payload: str) -> None:
+    def _append(self, step_id: str, result: str) -> None:
         if step_id in self.ids:
             return
         comma = "," if self.ids else ""
         key = _text(step_id)
-        member = f'{comma}{key}:{{"status":"{status}","{field}":{payload}}}'
+        member = f"{comma}{key}:{result}"
         self.ids.add(step_id)
         self._steps.append(member)
         self._order.append(comma + key)
@@ -124,6 +124,16 @@ def seal(request_text: str, signature_header: str) -> bytes:
     request = msgspec.json.encode(request_text)
     head = f'{{"runr_workflow":"{PROTOCOL}","signature":{_text(signature_header)},"request":'
     return b"".join((head.encode(), request, b"}"))
+
+
+def completed_json(output: str) -> str:
+    """A memoized step as a request carries it, with its output, a JSON text."""
+    return f'{{"status":"completed","output":{output}}}'
+
+
+def failed_json(error: str) -> str:
+    """A step that failed for good as a request carries it, with the JSON text of its error."""
+    return f'{{"status":"failed","error":{error}}}'
 
 
 def error_json(name: str, message: str, stack: str | None = None) -> str:

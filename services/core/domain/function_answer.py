@@ -69,6 +69,16 @@ def parse_answer(status: int, body: bytes, *, limits: AnswerLimits, max_ops: int
     return ops
 
 
+def parse_op(text: bytes, *, limits: AnswerLimits) -> Op:
+    """One op as a worker reports it over its stream. Raises FunctionFault ProtocolError."""
+    try:
+        reader = Reader.of(text, max_depth=_MAX_DEPTH)
+        members = reader.read(reader.raw_members)
+    except JsonError as error:
+        refuse(f"the op is not JSON of protocol {PROTOCOL}: {error}")
+    return read_op(members, limits)
+
+
 def parse_introspection(status: int, body: bytes) -> Introspection:
     """The definitions a function says it serves. Raises FunctionFault as `parse_answer` does."""
     answer = _protocol_members(status, body)

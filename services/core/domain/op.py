@@ -62,7 +62,7 @@ class Sleep(StepOp):
 class WaitForEvent(StepOp):
     """Wait for an event. `condition` is `match` and `if` joined into one expression, None = the name alone.
 
-    `lookback_ms`: None = none, -1 = since the run started.
+    `lookback_ms`: None = none, -1 = since the run was created.
     """
 
     event: str

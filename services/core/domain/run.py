@@ -65,9 +65,8 @@ class Limits:
 class RunView:
     """What a decision sees of a run.
 
-    `step_failures`: failed attempts so far of steps that are being retried, by step id. `memoized`: whether a step id
-    has a stored result is asked through `is_memoized`, so that the holder's own index of thousands of steps is not
-    copied.
+    `step_failures`: failed attempts so far of steps that are being retried, by step id. `open_steps`: letters of the
+    waits of steps that have begun and have no result, by step id: s sleep, e event, c child, b backoff.
     """
 
     status: Status
@@ -78,4 +77,5 @@ class RunView:
     state_bytes: int = 0
     gated: bool = False
     step_failures: Mapping[str, int] = field(default_factory=dict)
+    open_steps: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)

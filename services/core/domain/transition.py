@@ -22,11 +22,14 @@ from services.core.domain.cause import (
     LeaseExpired,
     LeaseTaken,
     LetGo,
+    Reported,
     Retried,
     SlotGranted,
+    Unwound,
 )
 from services.core.domain.effect import Effect, EndRun
 from services.core.domain.op import OpError
+from services.core.domain.reported_ops import apply_reported, resting
 from services.core.domain.run import ACTIVE, TERMINAL, RunView, Status
 
 _READY = frozenset({Status.QUEUED, Status.BLOCKED})
@@ -49,6 +52,19 @@ TABLE: dict[type[Cause], dict[Status, frozenset[Status]]] = {
             }
         )
     },
+    Reported: {
+        Status.RUNNING: frozenset(
+            {
+                Status.RUNNING,  # the invocation goes on, or the next one begins under the same lease
+                Status.DELAYED,
+                Status.SLEEPING,
+                Status.WAITING,
+                Status.COMPLETED,
+                Status.FAILED,
+            }
+        )
+    },
+    Unwound: {Status.RUNNING: frozenset({Status.RUNNING, Status.DELAYED, Status.SLEEPING, Status.WAITING})},
     FunctionFailed: {Status.RUNNING: frozenset({Status.DELAYED, Status.FAILED})},
     LeaseExpired: {Status.RUNNING: frozenset({Status.QUEUED, Status.BLOCKED, Status.PARKED, Status.FAILED})},
     LetGo: {Status.RUNNING: _READY},
@@ -77,16 +93,17 @@ class Decision:
     steps: int = 0
 
 
-def decide(state: RunView, cause: Cause, now: int) -> Decision:
+def decide(state: RunView, cause: Cause, reached_ms: int) -> Decision:
     """What `cause` does to a run in `state`.
 
-    `now` is the engine's clock in unix milliseconds; delays in effects are relative to the commit, absolute times as
-    given. Raises IllegalTransition when the table has no way from this status.
+    `reached_ms` (unix) is an instant that the database's clock has told, so that has come (rulings C21); no other clock
+    is asked. Delays in effects are relative to the commit, absolute times as given. Raises IllegalTransition when the
+    table has no way from this status.
     """
     ways = TABLE[type(cause)].get(state.status)
     if ways is None:
         raise IllegalTransition(f"{type(cause).__name__} cannot happen to a run that is {state.status.name}")
-    decision = _decide(state, cause, now)
+    decision = _decide(state, cause, reached_ms)
     if decision.status not in ways:
         raise IllegalTransition(
             f"{type(cause).__name__} may not lead from {state.status.name} to {decision.status.name}"
@@ -94,12 +111,10 @@ def decide(state: RunView, cause: Cause, now: int) -> Decision:
     return decision
 
 
-def _decide(state: RunView, cause: Cause, now: int) -> Decision:
+def _decide(state: RunView, cause: Cause, reached_ms: int) -> Decision:
     match cause:
-        case Answered():
-            return _from_outcome(apply_ops(state, cause, now))
-        case FunctionFailed(fault=fault, jitter=jitter):
-            return _from_outcome(function_attempt(state, OpError(fault.name, fault.message), jitter=jitter))
+        case Answered() | Reported() | Unwound() | FunctionFailed():
+            return _invoked(state, cause, reached_ms)
         case LeaseExpired():
             return _lost(state)
         case LeaseTaken():
@@ -118,6 +133,18 @@ def _decide(state: RunView, cause: Cause, now: int) -> Decision:
             return _plain(state, Status.TIMED_OUT, (EndRun(error=error),))
         case Retried():
             return Decision(status=_ready(state), steps=state.steps)
+
+
+def _invoked(state: RunView, cause: Answered | Reported | Unwound | FunctionFailed, reached_ms: int) -> Decision:
+    match cause:
+        case Answered():
+            return _from_outcome(apply_ops(state, cause, reached_ms))
+        case Reported():
+            return _from_outcome(apply_reported(state, cause, reached_ms))
+        case Unwound():
+            return _plain(state, resting(state.open_steps))
+        case FunctionFailed(fault=fault, jitter=jitter):
+            return _from_outcome(function_attempt(state, OpError(fault.name, fault.message), jitter=jitter))
 
 
 def _lost(state: RunView) -> Decision:

@@ -111,7 +111,7 @@ def cancel_waits(entry: WorkflowEntry, run: UUID, trigger: dict[str, Any]) -> li
                 delay_ms=cancel_on.timeout_ms,
                 at_ms=None,
                 arming=False,
-                since_ms=None,
+                lookback_ms=None,
             )
         )
     return rows

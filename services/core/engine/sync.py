@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import asyncpg
 
+from services.core.domain.definition import version_hash
 from services.core.domain.errors import InvalidInput
 from services.core.domain.function_answer import Introspection
 from services.core.domain.op import FunctionFault
@@ -52,11 +53,13 @@ class SyncStatus:
     message: str = ""
     warnings: tuple[str, ...] = ()
     sdk: dict[str, str] | None = None
+    code_version: int = 0
+    """Of the worker that declared the list; 0 where the function was asked, or does not say."""
 
     def to_json(self) -> str:
         """The text that is stored with the project."""
         known: dict[str, Any] = {"state": self.state}
-        for name in ("message", "warnings", "sdk"):
+        for name in ("message", "warnings", "sdk", "code_version"):
             if getattr(self, name):
                 known[name] = getattr(self, name)
         return json.dumps(known)
@@ -65,7 +68,25 @@ class SyncStatus:
     def from_json(cls, text: str) -> SyncStatus:
         """The status that `to_json` wrote."""
         value = json.loads(text)
-        return cls(value["state"], value.get("message", ""), tuple(value.get("warnings", ())), value.get("sdk"))
+        return cls(
+            value["state"],
+            value.get("message", ""),
+            tuple(value.get("warnings", ())),
+            value.get("sdk"),
+            value.get("code_version", 0),
+        )
+
+
+WorkerOutcome = Literal["unchanged", "replaced", "older"]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerList:
+    """What became of the list of a worker that has connected, and the names of the workflows in it."""
+
+    outcome: WorkerOutcome
+    workflows: frozenset[str]
+    warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +136,33 @@ class Syncer:
         found = _served(answer, self._most)
         return await retrying(lambda _: self._store(asked, found))
 
+    async def accept(self, tenant: int, project_slug: str, answer: Introspection, *, code_version: int) -> WorkerList:
+        """Declare the list that a worker brought along, unless it is the stored one or a newer one is (rulings S4).
+
+        Two versions of the code are connected during a deployment: the list of the one with the lower `code_version`
+        replaces nothing. Raises InvalidInput with every fault, NotFound, Conflict, Unavailable.
+        """
+        checked = check_list(answer.workflows, strict_unknown=False, most=self._most)
+        found = _Found(checked, "worker", SyncStatus("synced", "", _warnings(checked), _sdk(answer), code_version))
+
+        async def once(_: int) -> tuple[WorkerOutcome, bool]:
+            async with self._database.transaction() as connection:
+                project = await lock_project(connection, tenant, project_slug)
+                if project.defs_hash == version_hash(checked.definitions) and project.defs_source == "worker":
+                    return "unchanged", False
+                stored = 0 if project.sync_status is None else SyncStatus.from_json(project.sync_status).code_version
+                if project.defs_source == "worker" and stored > code_version:
+                    return "older", False
+                changed = await replace_definitions(connection, project, checked.definitions, source=found.source)
+                await set_synced(connection, tenant, project.id, found.status.to_json())
+                return "replaced", changed
+
+        outcome, changed = await retrying(once)
+        if changed:
+            self._defs_changed(tenant)
+        names = frozenset(definition.name for definition in checked.definitions)
+        return WorkerList(outcome, names, found.status.warnings)
+
     async def _store(self, asked: ProjectRow, found: _Found) -> tuple[Declared, bool]:
         async with self._database.transaction() as connection:
             project = await lock_project(connection, asked.tenant, asked.slug)
@@ -163,9 +211,12 @@ async def _filed(text: str, fault: FunctionFault, most: int) -> _Found:
 def _served(answer: Introspection, most: int) -> _Found:
     """The list that the function answered. Raises InvalidInput."""
     checked = check_list(answer.workflows, strict_unknown=False, most=most)
+    return _Found(checked, "sync", SyncStatus("synced", "", _warnings(checked), _sdk(answer)))
+
+
+def _sdk(answer: Introspection) -> dict[str, str] | None:
     sdk = {"name": answer.sdk.name, "language": answer.sdk.language, "version": answer.sdk.version}
-    known = {name: value for name, value in sdk.items() if value}
-    return _Found(checked, "sync", SyncStatus("synced", "", _warnings(checked), known or None))
+    return {name: value for name, value in sdk.items() if value} or None
 
 
 def _warnings(checked: Checked) -> tuple[str, ...]:

@@ -56,7 +56,9 @@ class MarkRow(NamedTuple):
 
 
 class WaitRow(NamedTuple):
-    """An open wait, which is also the timer."""
+    """An open wait, which is also the timer. `lookback_ms`: how far from the commit it looks back; -1: to when its run
+    was created.
+    """
 
     run: UUID
     tenant: int
@@ -76,7 +78,7 @@ class WaitRow(NamedTuple):
     delay_ms: int | None
     at_ms: int | None
     arming: bool
-    since_ms: int | None
+    lookback_ms: int | None
 
 
 class StartRow(NamedTuple):

@@ -51,13 +51,15 @@ create table rt.defs_version (
     tenant int primary key references rt.tenant (id), v bigint not null default 0, hears text[] not null default '{}'
 );
 
--- A process that may hold runs. Its heartbeat is the lease of all of them at once.
+-- A process that may hold runs. Its heartbeat is the lease of all of them at once. Others see that it lives by `beats`, which
+-- only rises, and measure its silence by clocks of their own: this one may be set.
 create table rt.owner (
     id      bigint primary key,                    -- random 63 bits per process start: never reused, not even after a restore
     kind    text not null,
     node    text not null,
     boot_at timestamptz not null default rt.now(),
     beat_at timestamptz not null default rt.now(),
+    beats   bigint not null default 0,
     dead    bool not null default false
 ) with (fillfactor = 50);
 

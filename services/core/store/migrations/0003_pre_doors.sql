@@ -104,10 +104,12 @@ begin
 end $$;
 
 -- Open waits. Conditions were specialized by the caller; paths are remembered so that an event knows where to look.
+-- A look back goes so far back from now, -1: to when the run was created. Both are instants of the clock by which events are
+-- received, never of a process.
 create function rt.wait_v1(
     p_run uuid[], p_tenant int[], p_id uuid[], p_kind text[], p_seq int[], p_sid text[], p_name text[], p_fields text[],
     p_event text[], p_name_h bigint[], p_path text[], p_path_h bigint[], p_val_h bigint[], p_cond text[],
-    p_child uuid[], p_delay_ms bigint[], p_at_ms bigint[], p_arming bool[], p_since_ms bigint[],
+    p_child uuid[], p_delay_ms bigint[], p_at_ms bigint[], p_arming bool[], p_lookback_ms bigint[],
     p_runs uuid[] default null                     -- only waits of these; null: all
 ) returns void language plpgsql as $$
 #variable_conflict use_column
@@ -127,13 +129,22 @@ begin
                     else least(coalesce(to_timestamp(u.at_ms / 1000.0), u.delay_ms * interval '1 millisecond' + coalesce(
                         case when u.kind = 'x' and r.st = 'd' then
                             (select d.due_at from rt.wait d where d.run = u.run and d.kind = 'd') end, v_now)), r.deadline) end,
-               u.arming, to_timestamp(u.since_ms / 1000.0), v_now
+               u.arming,
+               case when u.lookback_ms >= 0 then v_now - least(u.lookback_ms, rt.ms(v_now)) * interval '1 millisecond' end, v_now
         from unnest(p_run, p_tenant, p_id, p_kind, p_seq, p_sid, p_name, p_fields, p_event, p_name_h, p_path_h, p_val_h, p_cond,
-                    p_child, p_delay_ms, p_at_ms, p_arming, p_since_ms)
-             u(run, tenant, id, kind, seq, sid, name, fields, event, name_h, path_h, val_h, cond, child, delay_ms, at_ms, arming, since_ms)
+                    p_child, p_delay_ms, p_at_ms, p_arming, p_lookback_ms)
+             u(run, tenant, id, kind, seq, sid, name, fields, event, name_h, path_h, val_h, cond, child, delay_ms, at_ms, arming,
+               lookback_ms)
         cross join lateral (select r.st, r.deadline from rt.live r where r.id = u.run offset 0) r
         where p_runs is null or u.run = any (p_runs)
         on conflict do nothing;
+    -- Apart, so that a wait that does not look back so costs no look at the runs.
+    if -1 = any (p_lookback_ms) then
+        update rt.wait w set since = c.created_at
+            from unnest(p_id, p_run, p_tenant, p_lookback_ms) u(id, run, tenant, lookback_ms)
+            cross join lateral (select c.created_at from rt.runs c where c.tenant = u.tenant and c.id = u.run offset 0) c
+            where w.id = u.id and w.id = any (p_id) and u.lookback_ms = -1;
+    end if;
 end $$;
 
 -- The hash under which waits for the event of such an end are found; `domain.matching.name_hash` of its name.

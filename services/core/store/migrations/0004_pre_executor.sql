@@ -167,7 +167,7 @@ create function rt.commit_full_v1(
     m_run uuid[], m_tenant int[], m_kind text[], m_body text[],
     w_run uuid[], w_tenant int[], w_id uuid[], w_kind text[], w_seq int[], w_sid text[], w_name text[], w_fields text[],
     w_event text[], w_name_h bigint[], w_path text[], w_path_h bigint[], w_val_h bigint[], w_cond text[],
-    w_child uuid[], w_delay_ms bigint[], w_at_ms bigint[], w_arming bool[], w_since_ms bigint[],
+    w_child uuid[], w_delay_ms bigint[], w_at_ms bigint[], w_arming bool[], w_lookback_ms bigint[],
     r_id uuid[], r_tenant int[], r_wf int[], r_project int[], r_source text[],
     r_event uuid[], r_event_name text[], r_event_ts bigint[], r_event_data text[],
     r_idem text[], r_test bool[], r_parent uuid[], r_replay_of uuid[], r_tags text[], r_version text[], r_trace text[],
@@ -193,7 +193,7 @@ begin
     if cardinality(r_id) = 0 then
         perform rt.wait_v1(
             w_run, w_tenant, w_id, w_kind, w_seq, w_sid, w_name, w_fields, w_event, w_name_h, w_path, w_path_h,
-            w_val_h, w_cond, w_child, w_delay_ms, w_at_ms, w_arming, w_since_ms,
+            w_val_h, w_cond, w_child, w_delay_ms, w_at_ms, w_arming, w_lookback_ms,
             v_done);
         return;
     end if;
@@ -206,7 +206,7 @@ begin
         where not s.is_new;
     perform rt.wait_v1(
         w_run, w_tenant, w_id, w_kind, w_seq, w_sid, w_name, w_fields, w_event, w_name_h, w_path, w_path_h,
-        w_val_h, w_cond, w_child, w_delay_ms, w_at_ms, w_arming, w_since_ms,
+        w_val_h, w_cond, w_child, w_delay_ms, w_at_ms, w_arming, w_lookback_ms,
         v_done || r_id);
     if v_found is null then return; end if;
     -- Idempotency may lead to a run that exists: wait for that one. While we hold its row it cannot end without seeing the
@@ -243,5 +243,5 @@ create function rt.let_go_v1(p_owner bigint, p_run uuid[]) returns setof uuid la
 $$;
 
 create function rt.beat_v1(p_owner bigint) returns bool language sql as $$
-    update rt.owner set beat_at = rt.now() where id = p_owner and not dead returning true
+    update rt.owner set beat_at = rt.now(), beats = beats + 1 where id = p_owner and not dead returning true
 $$;

@@ -76,23 +76,20 @@ begin
         array_fill('{"name":"RunTimeout","message":"the run did not end within its timeout"}'::text, array[cardinality(v_run)]), true);
 end $$;
 
--- Owners to look at: silent past the ttl, or silent past a short while (then only a free advisory lock proves the death).
--- A server that has just started (or lost all its sessions with a backend that crashed, when its checkpointer is new)
--- answers nobody for a moment: until then only the silence of owners that have beaten since says something.
-create function rt.suspects_v1(p_ttl_ms bigint, p_early_ms bigint, p_settle_ms bigint)
-returns table (id bigint, expired bool) language sql stable as $$
-    select o.id, o.beat_at < rt.now() - p_ttl_ms * interval '1 millisecond'
-    from rt.owner o, lateral (
-        select coalesce(max(a.backend_start), pg_postmaster_start_time()) as at
-        from pg_stat_activity a where a.backend_type = 'checkpointer') up
-    where not o.dead and o.beat_at < rt.now() - p_early_ms * interval '1 millisecond'
-        and (o.beat_at > up.at or up.at <= clock_timestamp() - p_settle_ms * interval '1 millisecond')
+-- All owners that count as alive: how often each has beaten, and for how long it has been silent by this clock, which whoever
+-- asks holds against its own. At least one row, for what it says of the server: when this began (or lost all its sessions with
+-- a backend that crashed, when its checkpointer is new), and how long that is ago.
+create function rt.owners_v1()
+returns table (server timestamptz, server_ms bigint, id bigint, beats bigint, silent_ms bigint) language sql stable as $$
+    select up.at, rt.ms(clock_timestamp()) - rt.ms(up.at), o.id, o.beats, rt.ms(rt.now()) - rt.ms(o.beat_at)
+    from (select coalesce(max(a.backend_start), pg_postmaster_start_time()) as at
+          from pg_stat_activity a where a.backend_type = 'checkpointer') up
+    left join rt.owner o on not o.dead
 $$;
 
--- Declare an owner dead, again checking its beat: a process that came back first stays alive.
-create function rt.bury_v1(p_owner bigint, p_silent_ms bigint) returns bool language sql as $$
-    update rt.owner set dead = true
-    where id = p_owner and not dead and beat_at < rt.now() - p_silent_ms * interval '1 millisecond' returning true
+-- Declare an owner dead, unless it has beaten since it was looked at: a process that came back first stays alive.
+create function rt.bury_v1(p_owner bigint, p_beats bigint) returns bool language sql as $$
+    update rt.owner set dead = true where id = p_owner and not dead and beats = p_beats returning true
 $$;
 
 -- Runs held by owners that are dead or absent go back to the queue as a failed function attempt, or end at the last.
@@ -244,7 +241,7 @@ declare
     v_share int;
     v_mine int;
 begin
-    update rt.owner set beat_at = rt.now() where id = p_owner and not dead;
+    update rt.owner set beat_at = rt.now(), beats = beats + 1 where id = p_owner and not dead;
     if not found then return null; end if;
     select 64 / count(*) + case when count(*) filter (where o.id < p_owner) < 64 % count(*) then 1 else 0 end into v_share
         from rt.owner o where o.kind = 'scheduler' and not o.dead and o.beat_at > rt.now() - p_fresh_ms * interval '1 millisecond';

@@ -29,8 +29,9 @@ select * from rt.claim_oldest_v1($1, $2, $3, $4);
 select * from rt.ready_tenants_v1();
 
 -- name: run_inputs
+-- Rounded down: an instant that the clock has reached for certain.
 select r.id, r.source, r.event, r.event_name, r.event_ts, coalesce(r.event_data, e.data) as event_data,
-       r.test, r.parent, r.trace
+       r.test, r.parent, r.trace, floor(extract(epoch from rt.now()) * 1000)::bigint as reached_ms
 from {t}.runs r
 left join lateral (select e.data from {t}.events e where r.event_data is null and e.id = r.event offset 0) e on true
 where r.id = any ($1);
@@ -46,3 +47,9 @@ cross join lateral (
     select a.run, a.sid, a.k from {t}.attempts a where a.run = u.run and a.n >= u.att_from and a.sid is not null offset 0
 ) a
 group by a.run, a.sid;
+
+-- name: open_steps
+select run, sid, kind::text as kind from rt.wait where run = any ($1) and sid is not null;
+
+-- name: delivered
+select sid, status::text as status, output, error from {t}.steps where run = $1 and sid = any ($2) and status in ('c', 'f');

@@ -10,8 +10,8 @@ select part, due_ms from rt.upcoming_v1($1, $2, $3);
 -- name: expire
 select run, tenant, owner, ga, gb from rt.expire_v1($1);
 
--- name: suspects
-select id, expired from rt.suspects_v1($1, $2, $3);
+-- name: owners
+select server, server_ms, id, beats, silent_ms from rt.owners_v1();
 
 -- name: try_owner_lock
 select pg_try_advisory_lock($1);

@@ -1,0 +1,36 @@
+"""How a held run is driven: over the stream of a worker that serves it, else over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from services.executor.drive import Driver
+from services.executor.lease import Lease
+from services.executor.worker_stream.drive import StreamDriver
+from services.executor.worker_stream.sessions import WorkerSessions
+
+
+class Dispatcher:
+    """Drives runs. One instance serves all leases of an owner."""
+
+    def __init__(
+        self, *, http: Driver, stream: StreamDriver, sessions: WorkerSessions, may_go_on: Callable[[], bool]
+    ) -> None:
+        self._http = http
+        self._stream = stream
+        self._sessions = sessions
+        self._may_go_on = may_go_on
+
+    async def drive(self, lease: Lease) -> bool:
+        """Drive the run until it rests or ends (True), or may not go on here and is still held (False)."""
+        while self._may_go_on():
+            if not await self._stream.definitions.follow(lease):
+                return False
+            session = await self._sessions.acquire(lease.tenant, lease.project.id, lease.entry.name)
+            if session is None:
+                return await self._http.drive(lease)
+            if not self._may_go_on():
+                return False
+            if await self._stream.drive(lease, session):
+                return True
+        return False

@@ -1,0 +1,115 @@
+"""One invocation that a worker is executing, as the executor sees it: ops that came, and how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+from runr.workflows.v1 import worker_service_pb2 as pb
+
+from services.core.domain.op import FunctionFault
+
+Key = tuple[str, int, int]
+"""Run (ULID), epoch, number within the lease (rulings S1)."""
+
+
+def key_of(key: pb.InvocationKey) -> Key:
+    """The key of a message."""
+    return (key.run_id, key.epoch, key.invocation)
+
+
+class ReportedOp(NamedTuple):
+    """An op as it came: its number within the invocation, and its JSON text."""
+
+    number: int
+    text: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What came since the last look. `over`: nothing of the invocation is being executed any more."""
+
+    ops: list[ReportedOp]
+    over: bool
+
+
+class Forgotten(Exception):
+    """The worker never began it: its Execute was lost with a stream."""
+
+
+class LiveInvocation:
+    """The inbox of one invocation. Filled by the stream's reader, emptied by the one task that drives the run."""
+
+    def __init__(self, run: UUID, key: Key, now: float, freed: Callable[[int], None]) -> None:
+        """`now` is monotonic; `freed` is told of the bytes of ops that were taken."""
+        self.run = run
+        self.key = key
+        self.message_key = pb.InvocationKey(run_id=key[0], epoch=key[1], invocation=key[2])
+        self.over = False
+        self.committed = 0
+        """The highest op number that was answered."""
+        self.results: dict[int, bytes] = {}
+        """Results that acknowledgements carried, by op number: an op that comes again is answered alike."""
+        self.heard = now
+        """When the worker was last known to have begun something: the request timeout counts from here (S6)."""
+        self._freed = freed
+        self._ops: list[ReportedOp] = []
+        self._received = 0
+        self._fault: FunctionFault | Forgotten | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether the worker is executing and nothing of it waits here."""
+        return not self._ops and not self.over and self._fault is None
+
+    def arrived(self, op: pb.Op, now: float) -> bool:
+        """An op came. False for one that is here already: it is answered when it is committed."""
+        if op.number <= self._received and op.number > self.committed:
+            return False
+        self._received = max(self._received, op.number)
+        self._ops.append(ReportedOp(op.number, op.op))
+        self.heard = now
+        self.over = self.over or op.last
+        self._look()
+        return True
+
+    def end(self) -> None:
+        """The worker says that nothing is left to do."""
+        self.over = True
+        self._look()
+
+    def forgotten(self) -> bool:
+        """The worker does not know it: whether it can have begun, or is to be executed anew."""
+        if self._received:
+            return False
+        self._end_with(Forgotten())
+        return True
+
+    def fail(self, fault: FunctionFault) -> None:
+        """The invocation ends here, whatever the worker still sends."""
+        self._end_with(fault)
+
+    async def report(self) -> Report:
+        """Wait for the next ops, or the end. Raises FunctionFault or Forgotten once nothing more can come."""
+        while self.idle:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        if not self._ops and self._fault is not None:
+            raise self._fault
+        ops, self._ops = self._ops, []
+        self._freed(sum(len(op.text) for op in ops))
+        return Report(ops, self.over)
+
+    def _end_with(self, fault: FunctionFault | Forgotten) -> None:
+        if self._fault is None:
+            self._fault = fault
+            self._look()
+
+    def _look(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)

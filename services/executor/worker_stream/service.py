@@ -1,0 +1,159 @@
+"""The gRPC face of the worker stream: reads, writes and beats; what the messages mean is the session's business."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from runr.workflows.v1 import worker_service_pb2 as pb
+from runr.workflows.v1 import worker_service_pb2_grpc
+
+from services.core.domain.errors import Unavailable
+from services.core.rpc.server import Registration
+from services.core.runtime.clock import Clock
+from services.executor.worker_stream.handshake import DEAD_AFTER_S, HEARTBEAT_S, Handshake, Refused, Welcome, new_nonce
+from services.executor.worker_stream.outbox import Outbox
+from services.executor.worker_stream.session import WorkerSession
+from services.executor.worker_stream.sessions import WorkerSessions
+
+log = logging.getLogger(__name__)
+
+_HELLO_S = 10.0
+
+
+class WorkerService(worker_service_pb2_grpc.WorkerServiceServicer):
+    """See `proto/runr/workflows/v1/worker_service.proto`."""
+
+    def __init__(self, sessions: WorkerSessions, handshake: Handshake, clock: Clock) -> None:
+        self._sessions = sessions
+        self._handshake = handshake
+        self._clock = clock
+
+    @property
+    def registration(self) -> Registration:
+        """How a server takes it in."""
+        return worker_service_pb2_grpc.add_WorkerServiceServicer_to_server, self
+
+    async def Connect(
+        self, request_iterator: AsyncIterator[pb.ConnectRequest], context: Any
+    ) -> AsyncIterator[pb.ConnectResponse]:
+        """One stream of one worker."""
+        challenge = new_nonce()
+        yield _one(pb.EngineMessage(challenge=pb.Challenge(nonce=challenge)))
+        try:
+            welcome, rest = await self._meet(request_iterator, challenge)
+        except Refused as refusal:
+            yield _goodbye(refusal.reason, str(refusal))
+            return
+        except Unavailable:
+            yield _goodbye("UNAVAILABLE", "the database is away: try again")
+            return
+        session = self._sessions.meet(
+            welcome.session, tenant=welcome.project.tenant, project=welcome.project.id, node=welcome.node
+        )
+        outbox = Outbox()
+        outbox.put(pb.EngineMessage(hello_ack=welcome.ack))
+        session.workflows = welcome.workflows
+        session.attach(outbox, welcome.credits)
+        self._sessions.changed(session)
+        shown = {"node": welcome.node, "project": welcome.project.slug}
+        log.info("a worker is connected", extra=shown)
+        hearing = asyncio.create_task(_Hearing(session, outbox, self._clock).run(request_iterator, rest))
+        try:
+            while messages := await outbox.take():
+                yield pb.ConnectResponse(messages=messages)
+        finally:
+            hearing.cancel()
+            session.detach(outbox)
+            outbox.close()
+            self._sessions.changed(session)
+            log.info("a worker's stream has ended", extra=shown)
+
+    async def _meet(
+        self, requests: AsyncIterator[pb.ConnectRequest], challenge: str
+    ) -> tuple[Welcome, Sequence[pb.WorkerMessage]]:
+        """The worker, and what came together with its Hello. Raises Refused, Unavailable."""
+        if self._sessions.draining:
+            raise Refused("SHUTDOWN", "this executor is being stopped")
+        try:
+            async with asyncio.timeout(_HELLO_S):
+                request = await anext(requests, None)
+        except TimeoutError:
+            raise Refused("INVALID_HELLO", f"no Hello within {_HELLO_S:g} s") from None
+        if request is None or not request.messages or request.messages[0].WhichOneof("kind") != "hello":
+            raise Refused("INVALID_HELLO", "the first message of a worker is Hello")
+        welcome = await self._handshake.welcome(request.messages[0].hello, challenge)
+        return welcome, request.messages[1:]
+
+
+class _Hearing:
+    """What a worker says after its handshake, for as long as it can be heard."""
+
+    def __init__(self, session: WorkerSession, outbox: Outbox, clock: Clock) -> None:
+        self._session = session
+        self._outbox = outbox
+        self._clock = clock
+        self._heard = clock.monotonic()
+
+    async def run(self, requests: AsyncIterator[pb.ConnectRequest], first: Sequence[pb.WorkerMessage]) -> None:
+        """Until the worker leaves or falls silent; the stream ends with it."""
+        beating = asyncio.create_task(self._beat(), name="worker-beat")
+        reading = asyncio.create_task(self._read(requests, first), name="worker-read")
+        try:
+            await asyncio.wait({beating, reading}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._outbox.close()
+            for task in (beating, reading):
+                task.cancel()
+        if reading.done() and not reading.cancelled() and (error := reading.exception()) is not None:
+            log.error("a worker's stream failed", exc_info=error)
+
+    async def _read(self, requests: AsyncIterator[pb.ConnectRequest], messages: Sequence[pb.WorkerMessage]) -> None:
+        await self._receive_all(messages)
+        async for request in requests:
+            self._heard = self._clock.monotonic()
+            await self._receive_all(request.messages)
+
+    async def _receive_all(self, messages: Sequence[pb.WorkerMessage]) -> None:
+        size = sum(map(self._receive, messages))
+        if size:
+            await self._session.took_in(size)
+
+    async def _beat(self) -> None:
+        while self._clock.monotonic() - self._heard < DEAD_AFTER_S:
+            await asyncio.sleep(HEARTBEAT_S)
+            self._outbox.put(pb.EngineMessage(heartbeat=pb.Heartbeat()))
+
+    def _receive(self, message: pb.WorkerMessage) -> int:
+        """Take one message in; the bytes of ops that wait now. Unknown kinds are ignored (S8)."""
+        match message.WhichOneof("kind"):
+            case "op":
+                return self._op(message.op)
+            case "end":
+                invocation = self._session.find(message.end.key)
+                if invocation is not None:
+                    invocation.end()
+            case "credits":
+                self._session.grant(max(0, message.credits.add))
+            case "resume":
+                self._session.resume(message.resume)
+            case "drain":
+                self._session.draining = True
+        return 0
+
+    def _op(self, op: pb.Op) -> int:
+        invocation = self._session.find(op.key)
+        if invocation is None:
+            self._session.abandoned(op)
+            return 0
+        return len(op.op) if invocation.arrived(op, self._clock.monotonic()) else 0
+
+
+def _goodbye(reason: str, message: str) -> pb.ConnectResponse:
+    return _one(pb.EngineMessage(goodbye=pb.Goodbye(reason=reason, message=message)))
+
+
+def _one(message: pb.EngineMessage) -> pb.ConnectResponse:
+    return pb.ConnectResponse(messages=[message])

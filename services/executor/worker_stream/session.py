@@ -1,0 +1,179 @@
+"""One worker process: the stream it has now, the invocations it was given, the credits it has left (rulings S4–S6)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from uuid import UUID
+
+from runr.workflows.v1 import worker_service_pb2 as pb
+
+from services.core.domain.op import FunctionFault
+from services.core.runtime.clock import Clock
+from services.core.runtime.ids import ulid_text
+from services.executor.worker_stream.invocation import Key, LiveInvocation, key_of
+from services.executor.worker_stream.outbox import Outbox
+
+MAX_INBOX_BYTES = 8 * 1024 * 1024
+"""Ops that may wait to be committed; a worker that reports faster is not read."""
+_CHUNK_BYTES = 1024 * 1024
+
+
+class WorkerSession:
+    """What a worker is to this executor, across the streams it opens one after another."""
+
+    def __init__(
+        self, session: str, *, tenant: int, project: int, node: str, clock: Clock, has_room: Callable[[], None]
+    ) -> None:
+        """`has_room` is told when an invocation ended, so that another may begin."""
+        self.session = session
+        self.tenant = tenant
+        self.project = project
+        self.node = node
+        self.workflows: frozenset[str] = frozenset()
+        self.draining = False
+        self.detached_at: float | None = None
+        self._slots = 0
+        self._clock = clock
+        self._has_room = has_room
+        self._outbox: Outbox | None = None
+        self._running: dict[Key, LiveInvocation] = {}
+        self._counts: dict[tuple[str, int], int] = {}
+        self._inbox_bytes = 0
+        self._taken_some = asyncio.Event()
+
+    @property
+    def credits(self) -> int:
+        """Invocations that it would take now."""
+        return 0 if self._outbox is None or self.draining else self._slots - len(self._running)
+
+    @property
+    def running(self) -> Iterable[LiveInvocation]:
+        """The invocations that are not over."""
+        return self._running.values()
+
+    def attach(self, outbox: Outbox, credits: int) -> None:
+        """The worker has a stream, its newest one."""
+        newer = pb.Goodbye(reason="SUPERSEDED", message="a newer stream of this session")
+        self.leave(pb.EngineMessage(goodbye=newer))
+        self._outbox = outbox
+        self._slots = credits
+        self.draining = False
+        self.detached_at = None
+
+    def detach(self, outbox: Outbox) -> None:
+        """That stream is gone. Without effect if a newer one has taken its place."""
+        if self._outbox is outbox:
+            self._outbox = None
+            self.detached_at = self._clock.monotonic()
+
+    def leave(self, goodbye: pb.EngineMessage) -> None:
+        """Close the stream that it has, with a last word."""
+        if self._outbox is not None:
+            self._outbox.put(goodbye)
+            self._outbox.close()
+
+    def grant(self, credits: int) -> None:
+        """It takes this many more invocations at once."""
+        self._slots += credits
+        self._has_room()
+
+    def send(self, message: pb.EngineMessage, payload_bytes: int = 0) -> None:
+        """Say something to the worker; lost while it has no stream, and found out about when it resumes."""
+        if self._outbox is not None:
+            self._outbox.put(message, payload_bytes)
+
+    def execute(
+        self, run: UUID, epoch: int, *, workflow: str, request: str, traceparent: str | None, open_steps: Iterable[str]
+    ) -> LiveInvocation:
+        """Give it an invocation, spending a credit. `request` is the text of an execute request of protocol v1."""
+        lease = (ulid_text(run), epoch)
+        number = self._counts[lease] = self._counts.get(lease, 0) + 1
+        invocation = LiveInvocation(run, (*lease, number), self._clock.monotonic(), self._taken)
+        self._running[invocation.key] = invocation
+        text = request.encode()
+        for at in range(0, len(text), _CHUNK_BYTES):
+            chunk = text[at : at + _CHUNK_BYTES]
+            part = pb.Execute(
+                key=invocation.message_key,
+                request_chunk=chunk,
+                last=at + _CHUNK_BYTES >= len(text),
+            )
+            if at == 0:
+                part.workflow = workflow
+                part.request_bytes = len(text)
+                part.traceparent = traceparent or ""
+                part.open_steps.extend(open_steps)
+            self.send(pb.EngineMessage(execute=part), len(chunk))
+        return invocation
+
+    def find(self, key: pb.InvocationKey) -> LiveInvocation | None:
+        """The invocation that a message speaks of; None for one that is over."""
+        return self._running.get(key_of(key))
+
+    def close(self, invocation: LiveInvocation, reason: str = "") -> None:
+        """The invocation is over. A worker that has not said so itself is told why; its credit is free again."""
+        if self._running.pop(invocation.key, None) is None:
+            return
+        if not invocation.over:
+            self.send(pb.EngineMessage(cancel=pb.Cancel(key=invocation.message_key, reason=reason)))
+        self._has_room()
+
+    def forget(self, run: UUID, epoch: int) -> None:
+        """The lease is over: its numbers are not needed any more."""
+        self._counts.pop((ulid_text(run), epoch), None)
+
+    def abandoned(self, op: pb.Op) -> None:
+        """An op of an invocation that is over: it is not committed and never will be (S1)."""
+        ack = pb.Ack(key=op.key, number=op.number, outcome=pb.ACK_OUTCOME_ABANDONED)
+        self.send(pb.EngineMessage(ack=ack))
+
+    def resume(self, resume: pb.Resume) -> None:
+        """The worker brings along what it was executing when its stream broke, with the ops that were not answered.
+
+        Those of them that still run here go on under their own key. What it does not bring along never reached it and
+        is executed anew; if it had begun, its worker has lost it, and that is a failed attempt.
+        """
+        brought = {key_of(item.key): item for item in resume.items}
+        now = self._clock.monotonic()
+        answer = pb.ResumeAck()
+        for key, item in brought.items():
+            invocation = self._running.get(key)
+            answered = answer.items.add(key=item.key)
+            if invocation is not None:
+                answered.resumed_as.CopyFrom(item.key)
+                for op in item.unacked:
+                    invocation.arrived(op, now)
+        self.send(pb.EngineMessage(resume_ack=answer))
+        for key, invocation in list(self._running.items()):
+            if key not in brought and not invocation.over and not invocation.forgotten():
+                invocation.fail(
+                    FunctionFault("WorkerDisconnected", f"the worker {self.node} knows nothing of this run")
+                )
+
+    def lost(self) -> None:
+        """The worker is gone for good: each of its invocations is a failed attempt."""
+        for invocation in list(self._running.values()):
+            invocation.fail(
+                FunctionFault("WorkerDisconnected", f"the worker {self.node} went away while it executed this run")
+            )
+
+    def expire(self, timeout_s: float) -> None:
+        """Fail what the worker has been silent about for as long as a request may take (S6)."""
+        now = self._clock.monotonic()
+        for invocation in list(self._running.values()):
+            if invocation.idle and now - invocation.heard > timeout_s:
+                invocation.fail(
+                    FunctionFault("FunctionTimeout", f"no op within {timeout_s:g} s: a step took longer, or hangs")
+                )
+
+    async def took_in(self, size: int) -> None:
+        """Ops of this size were read; waits while the inboxes hold more than `MAX_INBOX_BYTES` (S5)."""
+        self._inbox_bytes += size
+        while self._inbox_bytes > MAX_INBOX_BYTES:
+            self._taken_some.clear()
+            await self._taken_some.wait()
+
+    def _taken(self, size: int) -> None:
+        self._inbox_bytes -= size
+        self._taken_some.set()
