@@ -3,10 +3,12 @@
 from .async_step import AsyncStep
 from .context import Context
 from .errors import (
+    ConnectError,
     DefinitionError,
     Duration,
     InvokeError,
     NestedStepError,
+    NonDeterminismError,
     NonRetriableError,
     RetryAfterError,
     SerializationError,
@@ -23,12 +25,14 @@ from .workflows import Workflows
 
 __all__ = [
     "AsyncStep",
+    "ConnectError",
     "Context",
     "DefinitionError",
     "Duration",
     "Event",
     "InvokeError",
     "NestedStepError",
+    "NonDeterminismError",
     "NonRetriableError",
     "OutgoingEvent",
     "RetryAfterError",

@@ -30,6 +30,7 @@ class AsyncRunner:
         scope = _Scope(invocation.replay, self._bodies.execute)
         main = asyncio.ensure_future(run_workflow(invocation, AsyncStep(scope)))
         main.add_done_callback(_retrieve)
+        scope.main = main
         try:
             await asyncio.wait({main, scope.ended}, return_when=asyncio.FIRST_COMPLETED)
             if main.done():
@@ -47,6 +48,8 @@ class _Scope:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the op is known, or when a body that outlived the workflow function was cancelled."""
         self.not_awaited: dict[str, None] = {}
+        self.main: asyncio.Task[Any] | None = None
+        """The task of the workflow function."""
         self._replay = replay
         self._execute = execute
         self._parked: set[asyncio.Task[Any]] = set()
@@ -56,9 +59,17 @@ class _Scope:
         """The step id of a call; one that comes after the end is not refused but never resolves."""
         if self._replay.is_closed:
             return ""
+        if self._replay.watch is not None and not self._is_in_main():
+            self._replay.watch.concurrent = True
         step_id = self._replay.begin(call)
         self.not_awaited[step_id] = None
         return step_id
+
+    def _is_in_main(self) -> bool:
+        try:
+            return asyncio.current_task() is self.main
+        except RuntimeError:  # a thread
+            return False
 
     def perform(self, call: StepCall, step_id: str) -> Coroutine[Any, Any, Any]:
         """The memoized result; a call that ends the invocation, or comes after its end, never resolves."""

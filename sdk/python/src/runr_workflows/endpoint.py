@@ -11,6 +11,7 @@ from .background import Background
 from .definition import Workflow
 from .drive import drive, drive_async
 from .invocation import Invocation
+from .lost_steps import LostSteps
 from .protocol import (
     SIGNATURE_HEADER,
     IntrospectRequest,
@@ -49,6 +50,7 @@ class Endpoint:
         self._background = background
         self._capture_input = capture_input
         self._async_runner = AsyncRunner(background.executor)
+        self._lost_steps = LostSteps()
 
     def handle(self, body: bytes, headers: Mapping[str, str]) -> Answer:
         """Answers a request in this thread; async workflows run on the background loop."""
@@ -68,9 +70,11 @@ class Endpoint:
             if workflow is None:
                 raise BadRequest(f"the workflow {request.workflow!r:.120} is not served here")
             trace = trace_context(lambda name: find_header(headers, name))
-            replay = Replay(request.steps, parallel=workflow.is_async, capture_input=self._capture_input)
+            watch = self._lost_steps.watch(workflow.name, request.run_id)
+            replay = Replay(request.steps, parallel=workflow.is_async, capture_input=self._capture_input, watch=watch)
             invocation = Invocation(workflow, request, replay, trace=trace)
             op = yield invocation
+            watch.answered(replay.reported, is_over=replay.reported is None and replay.failure is None)
             _log_failure(invocation)
             return 200, op_answer(op)
         except RequestRefused as refusal:

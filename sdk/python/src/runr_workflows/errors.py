@@ -7,7 +7,9 @@ Exception
 │   └── InvokeError         … whose child run failed, was cancelled or timed out
 ├── NestedStepError         a step call inside the body of another step
 ├── StepNotAwaitedError     an async workflow returned with a step call it never awaited
+├── NonDeterminismError     step ids that differ at every call: results are stored and never asked for again
 ├── UnknownStepStatusError  the engine sent a step status that this SDK does not know
+├── ConnectError            the engine will not have this process as a worker
 └── ValueError
     ├── DefinitionError     the options of `@wf.workflow` break a rule
     ├── StepArgumentError   the arguments of a step call break a rule
@@ -78,11 +80,38 @@ class StepNotAwaitedError(Exception):
         super().__init__(f"the workflow returned without awaiting its step call {names}")
 
 
+class NonDeterminismError(Exception):
+    """The workflow executes a new step at every call and never asks for the one before.
+
+    Step ids, and what decides which step comes next, must be the same at every call: make random numbers, times and
+    what is read elsewhere the result of a step.
+    """
+
+    def __init__(self, lost: str, step_id: str, in_a_row: int) -> None:
+        super().__init__(
+            f"{in_a_row} steps in a row were executed and not asked for by the next call, the last of them {lost!r}"
+            f" before {step_id!r}: step ids must be the same at every call, so random numbers, times and what is read"
+            " elsewhere must be the result of a step"
+        )
+
+
 class UnknownStepStatusError(Exception):
     """A memoized step has a status that is neither completed nor failed: it is neither returned nor run again."""
 
     def __init__(self, step_id: str, status: object) -> None:
         super().__init__(f"step {step_id!r} has the unknown status {status!r}; a newer SDK may know it")
+
+
+class ConnectError(Exception):
+    """The engine will not have this process as a worker, and trying again is of no use.
+
+    `reason` is machine-readable: that of the engine (`UNAUTHENTICATED`, `INVALID_DEFINITIONS`, `SUPERSEDED`, …),
+    `IMPOSTOR` for an engine that does not know the signing key, `REFUSED` for a server that takes no workers.
+    """
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class DefinitionError(ValueError):

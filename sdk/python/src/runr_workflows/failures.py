@@ -10,6 +10,7 @@ from pathlib import Path
 from .duration import time_field
 from .errors import (
     NestedStepError,
+    NonDeterminismError,
     NonRetriableError,
     RetryAfterError,
     SerializationError,
@@ -22,6 +23,7 @@ _FINAL = (
     NonRetriableError,
     StepError,
     NestedStepError,
+    NonDeterminismError,
     StepNotAwaitedError,
     StepArgumentError,
     SerializationError,

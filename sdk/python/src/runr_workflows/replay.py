@@ -26,6 +26,7 @@ from .errors import (
 )
 from .failures import Failure, failure_of
 from .interrupt import StepInterrupt
+from .lost_steps import StepWatch
 from .step_ids import StepIds
 from .values import encode
 
@@ -64,14 +65,24 @@ class Replay:
     """The state of one invocation: ids given, results recalled, and the op that ends it.
 
     `parallel`: whether step calls may be made while the body of another is executed (async workflows). Where they may
-    not, such a call is a nested one, whichever thread makes it.
+    not, such a call is a nested one, whichever thread makes it. `watch` notices ids that differ at every call.
     """
 
-    def __init__(self, memo: Mapping[str, Mapping[str, Any]], *, parallel: bool, capture_input: bool) -> None:
+    def __init__(
+        self,
+        memo: Mapping[str, Mapping[str, Any]],
+        *,
+        parallel: bool,
+        capture_input: bool,
+        watch: StepWatch | None = None,
+    ) -> None:
         self.op: str | None = None
         """The JSON of the op to answer; the first one recorded stays."""
         self.failure: FailedAttempt | None = None
         """What failed, if the op says that a step or the workflow function did; a memoized failure is none."""
+        self.reported: str | None = None
+        """The step that the op is of."""
+        self.watch = watch
         self.recalled = 0
         """How many memoized steps the code has passed."""
         self._memo = memo
@@ -119,6 +130,10 @@ class Replay:
             raise StepInterrupt
         if step_id in self._memo:
             return self._recall(call, step_id, self._memo[step_id])
+        fault = None if self.watch is None else self.watch.executes(step_id, self._ids)
+        if fault is not None:
+            self.fail(fault)
+            raise StepInterrupt
         if call.body is None:
             return (yield from self._report(call, step_id, _step_report(call.op, call, step_id, call.fields)))
         given = call.input_text() if self._capture_input else None
@@ -168,6 +183,7 @@ class Replay:
         """What a call leads to whose op is known: here, the end of the invocation."""
         if self.op is None:
             self._end(report)
+            self.reported = step_id
         raise StepInterrupt
 
     def _end(self, report: Report) -> None:

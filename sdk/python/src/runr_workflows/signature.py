@@ -19,7 +19,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 def sign(key: str, t: int | str, request: str) -> str:
     """The `v1` value for one key. `t` is the text of the header's unix time."""
-    return hmac.digest(_key_bytes(key), f"{t}.{request}".encode(), "sha256").hex()
+    return hmac.digest(key_bytes(key), f"{t}.{request}".encode(), "sha256").hex()
 
 
 def verify(*, header: str | None, envelope: str | None, keys: Sequence[str], request: str, now: float) -> None:
@@ -65,6 +65,7 @@ def _parse(text: str) -> tuple[str, list[str]]:
     return times[0], digests
 
 
-def _key_bytes(key: str) -> bytes:
+def key_bytes(key: str) -> bytes:
+    """The bytes of a signing key as it is configured."""
     # An environment variable that is not UTF-8 reaches Python as surrogate escapes; this gives its bytes back.
     return key.encode("utf-8", "surrogateescape")

@@ -15,6 +15,10 @@ class StepIds:
         self._used: set[str] = set()
         self._next: dict[str, int] = {}
 
+    def __contains__(self, step_id: object) -> bool:
+        """Whether a call has this id."""
+        return step_id in self._used
+
     def assign(self, user_id: str) -> str:
         """The id of the next call: `add`, then `add:1`, `add:2`; a number that is taken is skipped.
 

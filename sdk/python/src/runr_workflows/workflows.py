@@ -5,12 +5,15 @@ from __future__ import annotations
 import inspect
 import logging
 import os
+import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Protocol, TypeVar, overload
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack, overload
 
 from .async_step import AsyncStep
 from .background import Background
+from .connect.settings import ConnectOptions, WorkerSettings, worker_settings
 from .context import Context
 from .definition import CancelOn, Checkpoint, Concurrency, Trigger, Workflow, build_definition
 from .endpoint import Answer, Endpoint
@@ -21,6 +24,9 @@ from .serving.faas import FaasHandler
 from .serving.server import serve
 from .serving.wsgi import WsgiApp
 from .step import Step
+
+if TYPE_CHECKING:
+    from .connect.connection import Connection
 
 KEY_VARIABLE = "RUNR_WORKFLOW_SIGNING_KEY"
 FALLBACK_VARIABLE = "RUNR_WORKFLOW_SIGNING_KEY_FALLBACK"
@@ -62,6 +68,7 @@ class Workflows:
         self._keys = (signing_key, signing_key_fallback)
         self._workflows: dict[str, Workflow] = {}
         self._background = Background(threads)
+        self._capture_input = capture_input
         self._endpoint = Endpoint(
             self._workflows,
             keys=self._signing_keys,
@@ -151,6 +158,38 @@ class Workflows:
         finally:
             self.close()
 
+    def connect(self, url: str | None = None, **options: Unpack[ConnectOptions]) -> None:
+        """Connects out to the engine and executes what it sends, until SIGTERM or SIGINT; then drains and leaves.
+
+        `url` is the `host:port` of an executor, RUNR_WORKER_URL by default. The connection is encrypted, other than to
+        a loopback address, unless `plaintext` says that the network is trusted. Both sides prove that they know the
+        signing key. Options: see `ConnectOptions`. A second signal cuts off what is executed.
+
+        Raises ValueError for settings that are wrong or missing, ConnectError when the engine refuses the worker for
+        good, and ImportError where the extra `runr-workflows[connect]` is not installed. Whatever else happens to the
+        connection is logged, and tried again.
+        """
+        entry = _connect_entry()
+        settings = self._worker_settings(url, options)
+        listed = ", ".join(self._workflows)
+        entry.run_until_stopped(
+            lambda: self._connection(settings),
+            lambda: print(f"connected to {settings.target}: workflows {listed}", file=sys.stderr, flush=True),
+        )
+
+    async def connect_async(self, url: str | None = None, **options: Unpack[ConnectOptions]) -> None:
+        """The same on the running loop, without signal handlers: cancel it to leave.
+
+        The first cancellation drains, the second one cuts off.
+        """
+        async with self.connection(url, **options) as connection:
+            await connection.wait()
+
+    def connection(self, url: str | None = None, **options: Unpack[ConnectOptions]) -> Connection:
+        """The same as an object: `async with wf.connection() as connection: …` connects, and drains at the end."""
+        _connect_entry()
+        return self._connection(self._worker_settings(url, options))
+
     def wsgi(self) -> WsgiApp:
         """A WSGI application that answers on every path."""
         return WsgiApp(self.handle_request)
@@ -172,11 +211,32 @@ class Workflows:
         given = zip(self._keys, (KEY_VARIABLE, FALLBACK_VARIABLE), strict=True)
         return [os.environ.get(variable, "") if key is None else key for key, variable in given]
 
+    def _worker_settings(self, url: str | None, options: ConnectOptions) -> WorkerSettings:
+        if not self._workflows:
+            raise ValueError("no workflows are registered: import the modules that define them before connecting")
+        return worker_settings(url, options, keys=self._signing_keys(), environ=os.environ)
+
+    def _connection(self, settings: WorkerSettings) -> Connection:
+        connection: Connection = _connect_entry().make_connection(
+            self._workflows, settings, capture_input=self._capture_input, executor=self._background.executor
+        )
+        return connection
+
     def _name_faults(self, name: str) -> list[str]:
         taken = self._workflows.get(name)
         if taken is None:
             return []
         return [f"name: {taken.fn.__module__}.{taken.fn.__qualname__} is already registered under it"]
+
+
+def _connect_entry() -> Any:
+    """The worker stream, which needs more than this distribution."""
+    try:
+        return import_module(".connect.entry", __package__)
+    except ModuleNotFoundError as error:
+        if str(error.name).partition(".")[0] not in ("grpc", "google", "runr"):
+            raise
+        raise ImportError("wf.connect() needs gRPC: pip install 'runr-workflows[connect]'", name=error.name) from None
 
 
 def _function_faults(fn: object) -> list[str]:

@@ -1,0 +1,143 @@
+"""Runs an async workflow over the worker stream: its step calls wait on the loop, side by side."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from ..async_bodies import AsyncBodies
+from ..async_runner import outcome, run_workflow
+from ..async_step import AsyncStep
+from ..calls import StepCall
+from ..drive import drive_async
+from ..errors import StepNotAwaitedError
+from ..interrupt import StepInterrupt
+from ..invocation import Invocation
+from ..replay import Report, report_of_error, report_of_return
+from ..unwinding import Tasks, Unwinding
+from .live_invocation import LiveInvocation
+from .live_replay import LiveReplay, Stored
+from .live_step import live_op, rests
+
+_PASSES = 2
+"""Passes of the loop after which whatever was started together with a step call has made its own first call."""
+
+
+class AsyncCalls:
+    """The step calls of one async invocation, and the task of its workflow function."""
+
+    def __init__(
+        self,
+        invocation: Invocation,
+        replay: LiveReplay,
+        bodies: AsyncBodies,
+        unwinding: Unwinding,
+        ended: Callable[[], None],
+    ) -> None:
+        """`ended` is called when no code of the invocation runs any more."""
+        self._invocation = invocation
+        self._replay = replay
+        self._execute = bodies.execute
+        self._unwinding = unwinding
+        self._ended = ended
+        self._loop = asyncio.get_running_loop()
+        self._not_awaited: dict[str, None] = {}
+        self._in_call: Tasks = set()
+        self._main: asyncio.Task[Any] | None = None
+        self._live: LiveInvocation | None = None
+
+    def start(self, live: LiveInvocation) -> None:
+        """Calls the workflow function."""
+        self._live = live
+        self._main = self._loop.create_task(run_workflow(self._invocation, AsyncStep(self)))
+        self._main.add_done_callback(self._main_ended)
+
+    def unwind(self) -> None:
+        """Cancels what is left of the invocation."""
+        self._invocation.context.close()
+        if self._main is not None:
+            self._unwinding.start(self._invocation.workflow.name, self._left, self._ended)
+
+    def begin(self, call: StepCall) -> str:
+        """As `StepScope.begin`: a call that comes after the end is not refused but never resolves."""
+        if self._replay.is_closed:
+            return ""
+        step_id = self._replay.begin(call)
+        self._not_awaited[step_id] = None
+        return step_id
+
+    def perform(self, call: StepCall, step_id: str) -> Coroutine[Any, Any, Any]:
+        """As `StepScope.perform`: the result once it is acknowledged; never, if the invocation is over."""
+        self._not_awaited.pop(step_id, None)
+        return self._perform(call, step_id)
+
+    async def _perform(self, call: StepCall, step_id: str) -> Any:
+        task = asyncio.current_task()
+        assert task is not None
+        self._in_call.add(task)
+        try:
+            return await drive_async(self._replay.perform(call, step_id), self._execute)
+        except StepInterrupt:
+            return await self._loop.create_future()
+        finally:
+            self._in_call.discard(task)
+
+    async def commit(self, call: StepCall, step_id: str, report: Report) -> Stored | None:
+        """As `Calls.commit`."""
+        assert self._live is not None
+        answer = _FutureAnswer(self._loop)
+        sequential = not self._not_awaited and asyncio.current_task() is self._main
+        self._live.submit(live_op(step_id, report, answer), rests=sequential and rests(call), passes=_PASSES)
+        return await self._stored(answer)
+
+    async def opened(self, step_id: str) -> Stored | None:
+        """As `Calls.opened`."""
+        assert self._live is not None
+        answer = _FutureAnswer(self._loop)
+        self._live.open(step_id, answer)
+        return await self._stored(answer)
+
+    def left(self, step_id: str) -> None:
+        """As `Calls.left`."""
+        assert self._live is not None
+        self._live.left(step_id)
+
+    def refused(self) -> None:
+        """As `Calls.refused`; a nested call may come from the thread of a sync body."""
+        assert self._live is not None
+        self._loop.call_soon_threadsafe(self._live.look)
+
+    async def _stored(self, answer: _FutureAnswer) -> Stored | None:
+        stored = await answer.future
+        self._invocation.context.attempt = 0  # a stored step resets the count, as it does in the engine
+        return stored
+
+    def _main_ended(self, main: asyncio.Task[Any]) -> None:
+        assert self._live is not None
+        value, error = outcome(main)
+        if error is None and self._not_awaited:
+            error = StepNotAwaitedError(list(self._not_awaited))
+        if not self._replay.over:
+            self._live.concluded(report_of_return(value) if error is None else report_of_error(error))
+
+    def _left(self) -> Tasks:
+        assert self._main is not None
+        return {task for task in self._in_call if not task.done()} if self._main.done() else {self._main}
+
+
+class _FutureAnswer:
+    """A coroutine that waits. It is never interrupted: its task is cancelled when the invocation is unwound."""
+
+    __slots__ = ("future",)
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.future: asyncio.Future[Stored | None] = loop.create_future()
+
+    def give(self, stored: Stored | None) -> None:
+        """As `Answer.give`; a call that user code has cancelled is not waited for."""
+        if not self.future.done():
+            self.future.set_result(stored)
+
+    def interrupt(self) -> None:
+        """As `Answer.interrupt`."""

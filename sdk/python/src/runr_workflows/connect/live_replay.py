@@ -1,0 +1,145 @@
+"""Replay over the worker stream: a step call goes on once its op is acknowledged. The other rules are `replay.py`'s."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping
+from functools import partial
+from threading import RLock
+from typing import Any, Protocol
+
+from ..calls import StepCall
+from ..interrupt import StepInterrupt
+from ..replay import Replay, Report, StepFlow, executing
+from ..values import decode
+
+Stored = Mapping[str, Any]
+"""A memoized step, as in `steps` of an execute request."""
+
+
+class Calls(Protocol):
+    """Where step calls wait for the engine: in coroutines or in threads.
+
+    `commit` and `opened` are called by the driver of the flow, like a body, and may be async.
+    """
+
+    def commit(self, call: StepCall, step_id: str, report: Report) -> Any:
+        """Sends an op. Returns what is memoized for the step, or None if that is what a completed body returned."""
+
+    def opened(self, step_id: str) -> Any:
+        """Returns what is memoized for a step that was open before this invocation began."""
+
+    def left(self, step_id: str) -> None:
+        """A body has ended, and there is nothing to send."""
+
+    def refused(self) -> None:
+        """A step call has failed the whole invocation: `op` of the replay is set."""
+
+
+class LiveReplay(Replay):
+    """The state of one invocation of which many steps are executed.
+
+    In a sync workflow, calls that come from other threads may overlap only where they are known not to come from inside
+    a body: by the context that the workflow runs in (`executing`), of which such a thread must have a copy.
+    """
+
+    def __init__(
+        self,
+        memo: Mapping[str, Stored],
+        open_steps: Iterable[str],
+        *,
+        parallel: bool,
+        capture_input: bool,
+    ) -> None:
+        super().__init__(memo, parallel=parallel, capture_input=capture_input)
+        self.lock = RLock()
+        """Held by whoever lets a body begin, and by whoever decides that none begins any more."""
+        self.busy: dict[str, None] = {}
+        """Steps whose body is being executed, or was and whose op has not been handed over yet."""
+        self.closing = False
+        """Whether no step begins any more."""
+        self.over = False
+        """Whether the invocation has ended: user code is only being unwound."""
+        self.calls: Calls | None = None
+        self._open = frozenset(open_steps)
+        self._known = len(memo) + len(self._open - memo.keys())
+        self._has_begun = False
+        self._refused: set[str] = set()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no step begins any more."""
+        return self.closing or self.op is not None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether user code is only being unwound."""
+        return self.over
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether the code running now has run in an earlier invocation, as far as memoized and open steps tell."""
+        return not self._has_begun and self.recalled < self._known
+
+    @property
+    def is_executing(self) -> bool:
+        """Whether a body is being executed, or its op has not been handed over yet."""
+        return bool(self.busy)
+
+    def begin(self, call: StepCall) -> str:
+        """As in `Replay`, from any thread."""
+        with self.lock:
+            return super().begin(call)
+
+    def perform(self, call: StepCall, step_id: str) -> StepFlow:
+        """As in `Replay`. The call of a step that is open waits for its result and is not sent again."""
+        if step_id in self._open and step_id not in self._memo:
+            return self._wait(call, step_id)
+        return super().perform(call, step_id)
+
+    def _wait(self, call: StepCall, step_id: str) -> Generator[Any, Any, Any]:
+        assert self.calls is not None
+        if self.is_closed:
+            raise StepInterrupt
+        self.recalled += 1
+        stored = yield partial(self.calls.opened, step_id)
+        return self._result(call, step_id, stored)
+
+    def _outer_step(self) -> str | None:
+        outer = self._body_around()
+        if outer is not None:
+            self._refused.add(outer)
+        return outer
+
+    def _body_around(self) -> str | None:
+        where = executing.get()
+        if where is not None and where[0] is self:
+            return where[1]
+        return None if self._parallel else next(iter(self.busy), None)
+
+    def _enter(self, step_id: str) -> None:
+        with self.lock:
+            if self.is_closed:
+                raise StepInterrupt
+            self._has_begun = True
+            self.busy[step_id] = None
+
+    def _left(self, step_id: str) -> None:
+        assert self.calls is not None
+        self.calls.left(step_id)
+
+    def _report(self, call: StepCall, step_id: str, report: Report) -> Generator[Any, Any, Any]:
+        assert self.calls is not None
+        if step_id in self._refused:
+            self.calls.left(step_id)
+            raise StepInterrupt
+        self._has_begun = True
+        stored = yield partial(self.calls.commit, call, step_id, report)
+        if stored is None:
+            assert report.output is not None
+            return decode(report.output)
+        return self._result(call, step_id, stored)
+
+    def _end(self, report: Report) -> None:
+        assert self.calls is not None
+        super()._end(report)
+        self.calls.refused()
