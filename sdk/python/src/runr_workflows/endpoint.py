@@ -74,7 +74,6 @@ class Endpoint:
             replay = Replay(request.steps, parallel=workflow.is_async, capture_input=self._capture_input, watch=watch)
             invocation = Invocation(workflow, request, replay, trace=trace)
             op = yield invocation
-            watch.answered(replay.reported, is_over=replay.reported is None and replay.failure is None)
             _log_failure(invocation)
             return 200, op_answer(op)
         except RequestRefused as refusal:

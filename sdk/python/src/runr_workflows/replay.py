@@ -80,8 +80,6 @@ class Replay:
         """The JSON of the op to answer; the first one recorded stays."""
         self.failure: FailedAttempt | None = None
         """What failed, if the op says that a step or the workflow function did; a memoized failure is none."""
-        self.reported: str | None = None
-        """The step that the op is of."""
         self.watch = watch
         self.recalled = 0
         """How many memoized steps the code has passed."""
@@ -157,6 +155,8 @@ class Replay:
         """The workflow function returned; counts only if no step ended the invocation before."""
         if self.op is None:
             self._end(report_of_return(value))
+            if self.watch is not None:
+                self.watch.ended()
 
     def fail(self, error: BaseException) -> None:
         """The workflow function raised; counts only if no step ended the invocation before."""
@@ -183,7 +183,8 @@ class Replay:
         """What a call leads to whose op is known: here, the end of the invocation."""
         if self.op is None:
             self._end(report)
-            self.reported = step_id
+            if self.watch is not None:
+                self.watch.answered(step_id, self._ids)
         raise StepInterrupt
 
     def _end(self, report: Report) -> None:
