@@ -27,6 +27,7 @@ from typing import Any, Protocol
 
 from services.core.runtime.clock import Clock, SystemClock
 from services.core.runtime.config import ConfigError, describe, load
+from services.core.runtime.garbage import look_for_cycles_seldom
 from services.core.runtime.health import Health, HealthServer
 from services.core.runtime.lifecycle import STOP_TIMEOUT_S, Component, StartRefused, Supervisor
 from services.core.runtime.logs import configure_logs
@@ -120,6 +121,7 @@ async def _run(
     )
     server = HealthServer(health, base.process.health or Address("127.0.0.1", HEALTH_PORTS.get(title, 7200)), title)
     _listen_for_stop(supervisor, base.process.grace_s, environ)
+    look_for_cycles_seldom()
     try:
         await server.start()
         return await supervisor.run()
