@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo dev test lint types proto proto-check unit integration soak clean
+.PHONY: help install demo dev test lint types proto proto-check unit integration soak bench bench-peers clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,12 @@ integration: $(STAMP) ## Only the tests with one real dependency
 soak: $(STAMP) ## Random episodes for RUNR_SOAK_SECONDS (600), then RUNR_SOAK_RUNS (1000) in a storm, from RUNR_SOAK_SEED on
 	RUNR_SOAK_SECONDS=$${RUNR_SOAK_SECONDS:-600} $(BIN)/python -m pytest tests/model -k soak -s
 	RUNR_SOAK_RUNS=$${RUNR_SOAK_RUNS:-1000} $(BIN)/python -m pytest tests/chaos/test_two_replicas.py -s
+
+bench: $(STAMP) ## Measure speed: docs/performance.md; OPTIONS="--only W1,W2 --runs 1" for less
+	$(BIN)/python -m tests.bench $(OPTIONS)
+
+bench-peers: $(STAMP) ## The same beside Restate, DBOS and OpenWorkflow, which it installs below build/
+	$(BIN)/python -m tests.bench --peers all $(OPTIONS)
 
 proto: $(STAMP) ## Generate the code of the protos
 	$(BIN)/python proto/generate.py

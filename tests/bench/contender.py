@@ -1,0 +1,61 @@
+"""Who is measured: the engine over one transport, or a peer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from tests.bench.figures import Figure
+from tests.bench.profile import profiling
+from tests.bench.stack import SERVICES, bench_stack
+from tests.bench.transport import TRANSPORTS
+from tests.bench.workloads.catalogue import Workload
+
+OURS = "runr"
+
+
+class Contender(Protocol):
+    """Something that workloads are measured on. Each run has a fresh one: server, database, function."""
+
+    @property
+    def engine(self) -> str:
+        """`runr`, or the peer's name."""
+        ...
+
+    @property
+    def transport(self) -> str:
+        """How its function is reached, where there is a choice; else ``."""
+        ...
+
+    def workloads(self) -> set[str]:
+        """Names of the workloads that it can be measured with."""
+        ...
+
+    async def measure(self, workload: str) -> list[Figure]:
+        """The figures of one run."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """The engine. With `profiles` its services are profiled into that folder, and the figures are worth less."""
+
+    transport: str
+    known: Mapping[str, Workload]
+    profiles: Path | None = None
+    engine: str = OURS
+
+    def workloads(self) -> set[str]:
+        """See `Contender.workloads`."""
+        return set(self.known)
+
+    async def measure(self, workload: str) -> list[Figure]:
+        """See `Contender.measure`."""
+        measure = self.known[workload].measure
+        async with bench_stack(self.transport, TRANSPORTS[self.transport]) as stack:
+            if self.profiles is None:
+                return await measure(stack)
+            async with profiling(stack, self.profiles, f"{workload}-{self.transport}", (*SERVICES, "function")):
+                return await measure(stack)

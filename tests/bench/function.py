@@ -1,0 +1,120 @@
+"""The function that is benchmarked with: the Python SDK under aiohttp, in a process of its own.
+
+    python -m tests.bench.function PORT
+
+Bodies do nothing but note when they ran. `GET /marks` answers what was noted since the last time, `GET /executed` how
+many bodies of steps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from typing import Any
+
+import uvloop
+from aiohttp import web
+from runr_workflows import AsyncStep, Context, Workflows
+
+
+class Marks:
+    """What bodies noted. Times are unix seconds, `steps` are (run, place, time), one for each execution of a body."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[str, int, float]] = []
+        self.late: list[float] = []
+        self._asleep: dict[str, float] = {}
+
+    async def step(self, run: str, place: int) -> dict[str, int]:
+        """The body of every step."""
+        self.steps.append((run, place, time.time()))
+        return {"i": place}
+
+    def begins(self, run: str) -> None:
+        """A sleeper's body begins; the first time counts."""
+        self._asleep.setdefault(run, time.time())
+
+    def wakes(self, run: str, slept_s: float) -> None:
+        """A sleeper goes on."""
+        self.late.append(time.time() - self._asleep.pop(run) - slept_s)
+
+    def take(self) -> dict[str, Any]:
+        """What was noted since the last time."""
+        taken = {"steps": self.steps, "late": self.late}
+        self.steps, self.late = [], []
+        return taken
+
+
+def workflows(marks: Marks) -> Workflows:
+    """The workflows of all workloads."""
+    wf = Workflows()
+
+    @wf.workflow("chain", triggers=[{"event": "bench.chain"}], retries=20, timeout="1h")
+    async def chain(ctx: Context, step: AsyncStep) -> None:
+        for place in range(ctx.event["data"]["steps"]):
+            await step.run(f"s{place}", marks.step, ctx.run_id, place)
+
+    @wf.workflow("accept", triggers=[{"event": "bench.accept"}])
+    async def accept(ctx: Context, step: AsyncStep) -> None:
+        """Ends at once: only its start is measured."""
+
+    @wf.workflow("sleeper", triggers=[{"event": "bench.sleep"}], timeout="2d")
+    async def sleeper(ctx: Context, step: AsyncStep) -> None:
+        seconds = ctx.event["data"]["s"]
+        marks.begins(ctx.run_id)
+        await step.sleep("z", seconds)
+        marks.wakes(ctx.run_id, seconds)
+
+    @wf.workflow("waiter", triggers=[{"event": "bench.wait"}])
+    async def waiter(ctx: Context, step: AsyncStep) -> Any:
+        event = await step.wait_for_event("go", "bench.go", match="data.key", timeout="1h")
+        return event["data"] if event else None
+
+    @wf.workflow("child")
+    async def child(ctx: Context, step: AsyncStep) -> Any:
+        return await step.run("s", marks.step, ctx.run_id, ctx.event["data"]["i"])
+
+    @wf.workflow("parent")
+    async def parent(ctx: Context, step: AsyncStep) -> int:
+        calls = [step.invoke("child", child, data={"i": place}) for place in range(ctx.event["data"]["children"])]
+        return len(await asyncio.gather(*calls))
+
+    return wf
+
+
+def application(wf: Workflows, marks: Marks) -> web.Application:
+    """The function's server."""
+
+    async def execute(request: web.Request) -> web.Response:
+        status, body = await wf.handle_request_async(await request.read(), request.headers)
+        return web.Response(status=status, body=body, headers=wf.answer_headers(request.headers))
+
+    async def take(request: web.Request) -> web.Response:
+        return web.json_response(marks.take())
+
+    async def executed(request: web.Request) -> web.Response:
+        return web.json_response(len(marks.steps))
+
+    app = web.Application(client_max_size=64 * 1024 * 1024)
+    app.router.add_post("/", execute)
+    app.router.add_get("/marks", take)
+    app.router.add_get("/executed", executed)
+    return app
+
+
+def main(port: int) -> None:
+    """Serves until SIGTERM."""
+    marks = Marks()
+    web.run_app(
+        application(workflows(marks), marks),
+        host="127.0.0.1",
+        port=port,
+        loop=uvloop.new_event_loop(),
+        access_log=None,
+        print=None,
+    )
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

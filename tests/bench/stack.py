@@ -1,0 +1,174 @@
+"""The engine as it is benchmarked: `runr dev` in a throw-away home, and what a workload needs of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+
+from services.core.runtime.parent import PARENT_PIPE
+from services.core.runtime.python_child import python_command, python_environ
+from services.embedded.home import Home, temporary_folder
+from tests.bench.child import NotReady, free_port, running, tail, until
+from tests.bench.lean_client import LeanClient
+from tests.bench.processes import Pids, command_of, descendants
+
+SERVICES = ("gateway", "ingest", "scheduler", "executor")
+SERVERS = ("postgres", "nats")
+
+_UP_S = 90.0
+_NOT_INHERITED = ("RUNR_", "WORKFLOWS_", "OTEL_", "DATABASE_URL", "NATS_URL")
+_KEPT = ("RUNR_POSTGRES_BIN", "RUNR_NATS_BIN", "RUNR_EXECUTOR_SLOTS")
+
+
+class BenchStack:
+    """A running engine with a function. `transport` is the name of how the function is reached."""
+
+    def __init__(self, client: LeanClient, database: asyncpg.Connection, dev: int, home: Path, transport: str) -> None:
+        self.client = client
+        self.database = database
+        self.home = home
+        self.transport = transport
+        self.function: int | None = None
+        self.marks_of: LeanClient | None = None
+        self._dev = dev
+
+    def pids(self) -> Pids:
+        """Duty → processes: the services, the servers, `function`, and ourselves as `driver`."""
+        found: dict[str, list[int]] = {}
+        for pid in descendants(self._dev):
+            duty = duty_of(command_of(pid))
+            if duty is not None:
+                found.setdefault(duty, []).append(pid)
+        if self.function is not None:
+            found["function"] = [self.function]
+        return {**{duty: found[duty] for duty in (*SERVICES, *SERVERS, "function") if duty in found}, **_driver()}
+
+    async def start(self, workflow: str, data: Mapping[str, Any], **options: Any) -> str:
+        """Starts a run; its id."""
+        path = f"/api/projects/default/workflows/{workflow}/runs"
+        run: str = (await self.client.call("POST", path, {"data": data, **options}))["id"]
+        return run
+
+    async def send(self, events: list[dict[str, Any]]) -> None:
+        """Sends events in one request."""
+        await self.client.call("POST", "/api/events", events)
+
+    async def ended_since(self, mark: UUID) -> int:
+        """How many of the runs created after a `mark` have completed, as committed."""
+        found: int = await self.database.fetchval(
+            "select count(*) from rt.ends where run > $1 and status = 'completed'", mark
+        )
+        return found
+
+    async def until_ended(self, count: int, mark: UUID, *, within_s: float, every_s: float = 0.01) -> None:
+        """Returns when so many runs created after `mark` have completed. Raises NotReady."""
+
+        async def ended() -> bool:
+            return await self.ended_since(mark) >= count
+
+        await until(ended, within_s=within_s, what=f"{count} runs completed", every_s=every_s)
+
+    async def until_resting(self, state: str, count: int, *, within_s: float) -> None:
+        """Returns when so many runs are in the state `s` (asleep) or `w` (waiting)."""
+
+        async def rest() -> bool:
+            resting = await self.database.fetchval("select count(*) from rt.live where st::text = $1", state)
+            return bool(resting >= count)
+
+        await until(rest, within_s=within_s, what=f"{count} runs in state {state}", every_s=0.1)
+
+    async def until_idle(self, *, within_s: float) -> None:
+        """Returns when nothing is queued or runs."""
+
+        async def idle() -> bool:
+            return not await self.database.fetchval("select count(*) from rt.live where st in ('q', 'r', 'b')")
+
+        await until(idle, within_s=within_s, what="no run is queued or running", every_s=0.1)
+
+    async def steps_since(self, mark: UUID) -> int:
+        """How many steps of the runs created after `mark` are committed."""
+        found: int = await self.database.fetchval("select count(*) from rt.steps where run > $1", mark)
+        return found
+
+    async def steps_executed(self) -> int:
+        """How many step bodies the function has executed since `take_marks`."""
+        assert self.marks_of is not None
+        found: int = await self.marks_of.call("GET", "/executed")
+        return found
+
+    async def take_marks(self) -> dict[str, Any]:
+        """What the function's bodies have noted since the last time."""
+        assert self.marks_of is not None
+        found: dict[str, Any] = await self.marks_of.call("GET", "/marks")
+        return found
+
+    def signal_services(self, number: signal.Signals, services: Iterable[str] = SERVICES) -> None:
+        """Sends a signal to the processes of some services."""
+        pids = self.pids()
+        for service in services:
+            for pid in pids.get(service, ()):
+                os.kill(pid, number)
+
+    def service_log(self) -> str:
+        """The end of what the engine has said."""
+        return tail(self.home / "dev.log")
+
+
+def mark_now() -> UUID:
+    """Smaller than the id of every run that is created from the next millisecond on."""
+    return UUID(int=(time.time_ns() // 1_000_000) << 80)
+
+
+def duty_of(command: list[str]) -> str | None:
+    """What a process of the stack does, by its command line; None for one that is not told apart."""
+    if "serve" in command:
+        return command[command.index("serve") + 1]
+    program = command[0] if command else ""
+    if program.startswith("postgres") or program.endswith("/postgres"):
+        return "postgres"
+    return "nats" if program.endswith("nats-server") else None
+
+
+def _driver() -> Pids:
+    return {"driver": [os.getpid()]}
+
+
+Attach = Callable[[BenchStack, AsyncExitStack], Awaitable[None]]
+"""Starts the benchmark's function and makes the engine know it; what it opens is closed with the exit stack."""
+
+
+@asynccontextmanager
+async def bench_stack(transport: str, attach: Attach) -> AsyncIterator[BenchStack]:
+    """A fresh engine with a function that is attached."""
+    async with AsyncExitStack() as closing:
+        folder = closing.enter_context(temporary_folder("bench"))
+        environ = {
+            name: value for name, value in os.environ.items() if name in _KEPT or not name.startswith(_NOT_INHERITED)
+        }
+        environ = {**python_environ(environ), "RUNR_HOME": str(folder), PARENT_PIPE: "1"}
+        command = python_command("services.cli.main", "dev", "--port", str(free_port()))
+        dev = await closing.enter_async_context(running(command, environ=environ, log=folder / "dev.log"))
+        home = Home(folder)
+
+        async def up() -> bool:
+            if dev.returncode is not None:
+                raise NotReady(f"the engine did not start: {tail(folder / 'dev.log')}")
+            return bool(home.recall("stack.json"))
+
+        await until(up, within_s=_UP_S, what="the engine is up")
+        told = home.recall("stack.json")
+        headers = {"Authorization": f"Bearer {told['token']}"}
+        client = await closing.enter_async_context(LeanClient(told["api_url"], headers))
+        database = await asyncpg.connect(told["database_url"])
+        closing.push_async_callback(database.close)
+        stack = BenchStack(client, database, dev.pid, folder, transport)
+        await attach(stack, closing)
+        yield stack

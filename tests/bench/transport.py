@@ -1,0 +1,39 @@
+"""How the engine reaches the benchmark's function: one entry for each transport."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+
+from services.core.runtime.python_child import python_command, python_environ
+from tests.bench.child import NotReady, free_port, listens, running
+from tests.bench.lean_client import LeanClient
+from tests.bench.stack import Attach, BenchStack
+
+_APP = "/api/projects/default/workflows/app"
+
+
+async def over_http(stack: BenchStack, closing: AsyncExitStack) -> None:
+    """The function listens, the engine posts to it."""
+    port = await _function(stack, closing)
+    await stack.client.call("PATCH", _APP, {"endpoint_url": f"http://127.0.0.1:{port}/"})
+    synced = (await stack.client.call("POST", "/api/projects/default/workflows/sync", {}))["sync"]
+    if synced["status"] != "synced":
+        raise NotReady(f"the function was not synced: {synced['message']}")
+
+
+async def _function(stack: BenchStack, closing: AsyncExitStack, *arguments: str) -> int:
+    """Starts the function's process; the port that it listens on."""
+    key = (await stack.client.call("GET", f"{_APP}/signing-key"))["signing_key"]
+    port, log = free_port(), stack.home / "function.log"
+    environ = {**python_environ(os.environ), "RUNR_WORKFLOW_SIGNING_KEY": key}
+    command = python_command("tests.bench.function", str(port), *arguments)
+    process = await closing.enter_async_context(running(command, environ=environ, log=log))
+    await listens(process, port, log)
+    stack.function = process.pid
+    stack.marks_of = await closing.enter_async_context(LeanClient(f"http://127.0.0.1:{port}"))
+    return port
+
+
+TRANSPORTS: Mapping[str, Attach] = {"http": over_http}
