@@ -37,6 +37,7 @@ class Aftermath:
         clock: Clock,
         traces: RunTraces | None = None,
     ) -> None:
+        """`clock` shows about what the database's does: it tells when a timer that was just committed is due."""
         self._database = database
         self._traces = traces or RunTraces.off(database)
         self._gates = Gates(database, hints)

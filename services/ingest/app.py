@@ -41,6 +41,7 @@ from services.core.runtime.settings import (
 )
 from services.core.store.component import DatabaseComponent
 from services.core.store.database import Database
+from services.core.store.database_clock import ClockKeeper, DatabaseClock
 from services.core.store.events import EventReader
 from services.core.store.runs import RunReader
 from services.ingest.event_service import EventService
@@ -92,7 +93,8 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
     database = Database(settings.database.url, name="runr-ingest", size=_WRITERS)
     reads = Database(settings.database.url, name="runr-ingest-reads", size=_READERS)
     bus = Bus(settings.nats.url, prefix=settings.nats.prefix, client_name="runr-ingest")
-    ids = UlidFactory(runtime.clock, runtime.random)
+    theirs = DatabaseClock(runtime.clock)
+    ids = UlidFactory(theirs, runtime.random)
     runtime.health.observe("nats", lambda: "connected" if bus.connected else "away")
     hints = Hints(bus)
     sealer = Sealer(settings.encryption.key)
@@ -134,6 +136,7 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
     return [
         DatabaseComponent(database, runtime.health),
         _Reads(reads, runtime.health),
+        ClockKeeper(reads, theirs, runtime.health),
         KeyCheck(reads, sealer),
         traces,
         bus,

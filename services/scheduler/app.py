@@ -110,10 +110,12 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
     partitions = Partitions(
         settings.database.url, node=node, clock=runtime.clock, beat_s=min(3.0, settings.lease.heartbeat_s)
     )
-    bulk = _bulk(database, hints, runtime, traces)
+    theirs = DatabaseClock(runtime.clock)
+    runtime.health.register("clock", _SkewCheck(theirs).check)
+    bulk = _bulk(database, hints, runtime, theirs, traces)
     server = RpcServer(
         settings.listen.grpc or settings.peers.scheduler,
-        _services(settings, database, sealer, hints, runtime, traces, bulk),
+        _services(settings, database, sealer, hints, runtime, theirs, traces, bulk),
         authenticator=StoreAuthenticator(database, runtime.clock),
         telemetry=runtime.telemetry,
         credentials=server_credentials(settings.security),
@@ -126,13 +128,13 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
         bus,
         partitions,
         server,
-        _Duties(bus, _duties(settings, runtime, database, bus, hints, partitions, traces, bulk)),
+        _Duties(bus, _duties(settings, runtime, theirs, database, bus, hints, partitions, traces, bulk)),
     ]
 
 
-def _bulk(database: Database, hints: Hints, runtime: Runtime, traces: RunTraces) -> Bulk:
+def _bulk(database: Database, hints: Hints, runtime: Runtime, theirs: DatabaseClock, traces: RunTraces) -> Bulk:
     definitions = DefinitionsCache(None, clock=runtime.clock)
-    ids = UlidFactory(runtime.clock, runtime.random)
+    ids = UlidFactory(theirs, runtime.random)
     return Bulk(BulkWorker(database, definitions, hints, ids, traces))
 
 
@@ -142,11 +144,12 @@ def _services(
     sealer: Sealer,
     hints: Hints,
     runtime: Runtime,
+    theirs: DatabaseClock,
     traces: RunTraces,
     bulk: Bulk,
 ) -> list[Registration]:
     """The gRPC services of the scheduler."""
-    ids = UlidFactory(runtime.clock, runtime.random)
+    ids = UlidFactory(theirs, runtime.random)
     deleter = ProjectDeleter(database, hints, hints.defs_changed)
     access = AccessService(database, sealer, ids, deleter, hints.defs_changed)
     declarer = Declarer(database, hints.defs_changed, settings.limits.workflows_per_project)
@@ -164,6 +167,7 @@ def _services(
 def _duties(
     settings: Settings,
     runtime: Runtime,
+    theirs: DatabaseClock,
     database: Database,
     bus: Bus,
     hints: Hints,
@@ -172,9 +176,7 @@ def _duties(
     bulk: Bulk,
 ) -> tuple[Wake, list[Duty]]:
     """The timers' duty, which also hears hints, and all duties."""
-    theirs = DatabaseClock(runtime.clock)
-    runtime.health.register("clock", _SkewCheck(theirs).check)
-    ids = UlidFactory(runtime.clock, runtime.random)
+    ids = UlidFactory(theirs, runtime.random)
     definitions = DefinitionsCache(None, clock=runtime.clock)
     acceptor = EventAcceptor(database, definitions, hints, ids, traces)
     wake = Wake(database, partitions, hints, runtime.clock, theirs, traces)

@@ -17,19 +17,10 @@ from services.core.runtime.settings import LeaseSettings
 from services.scheduler.duties.owners import KEEP_MS, ForgetOwners
 from services.scheduler.duties.rescue import Rescue
 from tests.support.live_rows import LiveRows, Recorder, until
+from tests.support.turned_clock import TurnedClock
 
 TTL = LeaseSettings(ttl_s=30.0, heartbeat_s=3.0)
 SILENT_MS = 31_000
-
-
-class TurnedClock(SystemClock):
-    """A clock whose monotonic side the test turns."""
-
-    def __init__(self) -> None:
-        self.ahead_s = 0.0
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self.ahead_s
 
 
 class Ends:
@@ -129,12 +120,14 @@ async def test_c19_an_owner_whose_session_is_gone_is_dead_after_two_seconds(rows
 async def test_after_a_start_of_the_server_only_who_has_beaten_since_is_judged(
     rows: LiveRows, recorder: Recorder, ends: Ends
 ) -> None:
-    rescue = Rescue(rows.database, Hints(recorder), SystemClock(), TTL, ends, settle_s=3_600)
-    up_s = await rows.value("select extract(epoch from clock_timestamp() - pg_postmaster_start_time())::float8")
-    await asyncio.sleep(max(0.0, 3 - up_s))
-    waiting = await rows.owner(silent_ms=3_000_000)
-    gone = await rows.owner(silent_ms=2_500)
+    clock = TurnedClock()
+    rescue = Rescue(rows.database, Hints(recorder), clock, TTL, ends, settle_s=360_000)
+    waiting, gone = await rows.owner(silent_ms=3_000_000), await rows.owner(silent_ms=3_000_000)
     kept, moved = await rows.held(waiting), await rows.held(gone)
+    assert (await rescue.run_once())["buried"] == 0
+    await rows.value("select rt.beat_v1($1)", gone)
+    assert (await rescue.run_once())["buried"] == 0
+    clock.ahead_s += 2.0
     assert (await rescue.run_once())["buried"] == 1
     assert await rows.status(kept) is Status.RUNNING
     assert await rows.status(moved) is Status.QUEUED
@@ -187,8 +180,9 @@ async def test_a_look_at_a_suspect_leaves_no_lock_behind(rows: LiveRows, rescue:
 
 async def test_an_owner_that_beats_again_first_stays_alive(rows: LiveRows) -> None:
     owner = await rows.owner(silent_ms=SILENT_MS)
+    seen = await rows.value("select beats from rt.owner where id = $1", owner)
     await rows.value("select rt.beat_v1($1)", owner)
-    assert await rows.value("select rt.bury_v1($1, 2000)", owner) is None
+    assert await rows.value("select rt.bury_v1($1, $2)", owner, seen) is None
     assert await rows.value("select rt.beat_v1($1)", owner)
 
 
@@ -246,13 +240,19 @@ async def test_after_a_gap_of_its_own_it_first_lets_owners_beat(rows: LiveRows, 
     assert (await rescue.run_once())["buried"] == 1
 
 
-async def test_a_server_that_has_just_started_condemns_nobody(rows: LiveRows) -> None:
-    owner = await rows.owner(silent_ms=SILENT_MS)
-    up_ms = await rows.value(
-        "select (extract(epoch from clock_timestamp() - pg_postmaster_start_time()) * 1000)::bigint"
-    )
-    assert await rows.rows("select * from rt.suspects_v1(30000, 2000, $1)", up_ms + 60_000) == []
-    assert [row["id"] for row in await rows.rows("select * from rt.suspects_v1(30000, 2000, 0)")] == [owner]
+async def test_a_server_that_has_just_started_condemns_nobody(rows: LiveRows, recorder: Recorder, ends: Ends) -> None:
+    up_s = await rows.value("select extract(epoch from clock_timestamp() - pg_postmaster_start_time())::float8")
+    settle_s = up_s + 60
+    clock = TurnedClock()
+    rescue = Rescue(rows.database, Hints(recorder), clock, TTL, ends, settle_s=settle_s)
+    await rows.owner(silent_ms=SILENT_MS)
+    while clock.ahead_s < settle_s - 30:
+        assert (await rescue.run_once())["buried"] == 0
+        clock.ahead_s += 4.0
+    while clock.ahead_s < settle_s:
+        await rescue.run_once()
+        clock.ahead_s += 4.0
+    assert (await rescue.run_once())["buried"] == 1
 
 
 async def test_dead_owners_are_forgotten_after_an_hour_when_nothing_is_theirs(rows: LiveRows) -> None:

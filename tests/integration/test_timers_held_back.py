@@ -19,7 +19,7 @@ async def fired(rows: LiveRows) -> tuple[int, bool]:
 
 
 async def test_a_wait_that_still_looks_back_does_not_time_out(rows: LiveRows) -> None:
-    run = await rows.rest("w", [rows.wait("e", delay_ms=0, arming=True, since_ms=0)])
+    run = await rows.rest("w", [rows.wait("e", delay_ms=0, arming=True, lookback_ms=0)])
     assert await fired(rows) == (0, False)
     assert await rows.status(run) is Status.WAITING
     await rows.rows("update rt.wait set arming = false where run = $1", run)
@@ -28,7 +28,7 @@ async def test_a_wait_that_still_looks_back_does_not_time_out(rows: LiveRows) ->
 
 
 async def test_a_look_back_that_does_not_end_is_not_waited_for_without_end(rows: LiveRows) -> None:
-    run = await rows.rest("w", [rows.wait("e", delay_ms=0, arming=True, since_ms=0)])
+    run = await rows.rest("w", [rows.wait("e", delay_ms=0, arming=True, lookback_ms=0)])
     await rows.rows("update rt.wait set due_at = rt.now() - interval '31 seconds' where run = $1", run)
     assert await fired(rows) == (1, False)
     assert await rows.status(run) is Status.QUEUED

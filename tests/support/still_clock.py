@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Self
 
 import pytest
 
@@ -23,6 +24,13 @@ class StillClock:
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    @classmethod
+    async def install(cls, database: Database) -> Self:
+        """Take over `rt.now()`, and stop it."""
+        async with database.connection() as connection:
+            await connection.execute(_INSTALL)
+        return cls(database)
+
     async def set(self, instant: str) -> None:
         """Move it to an ISO-8601 instant, where it stands."""
         await self._write("update public.still_clock set at = $1, runs_since = null", instant)
@@ -30,6 +38,14 @@ class StillClock:
     async def run_from(self, instant: str) -> None:
         """Move it to an instant and let it run."""
         await self._write("update public.still_clock set at = $1, runs_since = clock_timestamp()", instant)
+
+    async def step(self, ms: int) -> None:
+        """Set it so many milliseconds on, or back, from what it shows, and let it run from there."""
+        statement = (
+            "update public.still_clock set at = rt.now() + $1::bigint * interval '1 ms', runs_since = clock_timestamp()"
+        )
+        async with self._database.connection() as connection:
+            await connection.execute(statement, ms)
 
     async def _write(self, statement: str, instant: str) -> None:
         async with self._database.connection() as connection:
@@ -39,6 +55,4 @@ class StillClock:
 @pytest.fixture
 async def still_clock(database: Database) -> StillClock:
     """The clock of this test's database, stopped."""
-    async with database.connection() as connection:
-        await connection.execute(_INSTALL)
-    return StillClock(database)
+    return await StillClock.install(database)

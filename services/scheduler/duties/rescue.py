@@ -1,16 +1,19 @@
-"""Takes runs back from processes that have died (rulings C18, C19).
+"""Takes runs back from processes that have died (rulings C18, C19, C21).
 
 A silent owner is dead when its database session is gone, which shows in its advisory lock being free, or when it has
-been silent for the whole ttl. Silence says nothing while the database itself, or this scheduler, could not hear: after
-such a gap owners first get the time to beat again. A free lock is looked at twice: a living owner whose session was cut
-off comes back at once, with a beat.
+been silent for the whole ttl. Silence is what this scheduler has seen by its monotonic clock: that no beat was added.
+The database's clock may step. So it never condemns alone, and only makes a scheduler that has just begun to look sooner
+sure of what another has seen before it; and it saves nobody. Silence says nothing while the database itself, or this
+scheduler, could not hear: after such a gap owners first get the time to beat again. A free lock is looked at twice: a
+living owner whose session was cut off comes back at once, with a beat.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 
 import asyncpg
 
@@ -20,6 +23,7 @@ from services.core.runtime.clock import Clock
 from services.core.runtime.settings import LeaseSettings
 from services.core.store.database import Database
 from services.core.store.queries import queries
+from services.scheduler.duties.silence import Silence
 from services.scheduler.ticker import PeriodicDuty
 
 log = logging.getLogger(__name__)
@@ -34,8 +38,8 @@ _SECOND_LOOK_S = 0.5
 class Rescue(PeriodicDuty):
     """The duty that buries dead owners and puts their runs back into the queue.
 
-    `ended` is called when runs ended by it. `settle_s`: how long owners get to beat again after a gap; None: three
-    heartbeats and a second.
+    `ended` is called when runs ended by it. `settle_s`: how long owners get to beat, after a gap or when the database's
+    clock says that they are silent; None: three heartbeats and a second.
     """
 
     name = "rescue"
@@ -56,12 +60,13 @@ class Rescue(PeriodicDuty):
         self._traces = traces or RunTraces.off(database)
         self._hints = hints
         self._clock = clock
-        self._ttl_ms = round(settings.ttl_s * 1_000)
+        self._ttl_s = settings.ttl_s
         self._settle_s = settings.heartbeat_s * 3 + 1 if settle_s is None else settle_s
-        self._settle_ms = round(self._settle_s * 1_000)
         self._ended = ended
+        self._silence = Silence()
         self._heard: float | None = None
-        self._settled = clock.monotonic()
+        self._server: datetime | None = None
+        self._settled = self._server_settled = clock.monotonic()
 
     async def run_once(self) -> Mapping[str, int]:
         """Bury who is dead, then rescue every run whose owner is dead or unknown. Raises Unavailable."""
@@ -86,32 +91,56 @@ class Rescue(PeriodicDuty):
 
     async def _bury(self) -> int:
         async with self._database.connection() as connection:
-            suspects = await connection.fetch(queries("scheduler")["suspects"], self._ttl_ms, EARLY_MS, self._settle_ms)
+            rows = await connection.fetch(queries("scheduler")["owners"])
             now = self._clock.monotonic()
-            if self._heard is not None and now - self._heard > _DEAF_AFTER_S:
-                self._settled = now + self._settle_s
-            self._heard = now
+            self._hear(rows[0]["server"], rows[0]["server_ms"], now)
+            owners = [row for row in rows if row["id"] is not None]
+            self._silence.look({row["id"]: row["beats"] for row in owners}, now)
             if now < self._settled:
                 return 0
-            expired = {suspect["id"] for suspect in suspects if suspect["expired"]}
-            return await self._judge(connection, [suspect["id"] for suspect in suspects], expired)
+            heard = now >= self._server_settled
+            suspects = [row for row in owners if heard or self._silence.has_beaten(row["id"])]
+            early = [row for row in suspects if self._is_silent(row, now, EARLY_MS / 1_000, 0.0)]
+            expired = [row for row in suspects if self._is_silent(row, now, self._ttl_s, self._settle_s)]
+            return await self._judge(connection, early, {row["id"]: row["beats"] for row in expired})
 
-    async def _judge(self, connection: asyncpg.Connection, suspects: Sequence[int], expired: Collection[int]) -> int:
-        """Bury the dead among the suspects; each beat is read again by the statement that buries."""
-        free: list[int] = []
+    def _hear(self, server: datetime, server_ms: int, now: float) -> None:
+        """Note that the server has answered; it began at `server`, which is `server_ms` ago by its clock."""
+        if self._heard is not None and now - self._heard > _DEAF_AFTER_S:
+            self._settled = now + self._settle_s
+            self._silence.forget()
+        self._heard = now
+        if server == self._server:
+            return
+        # One that has just started answers nobody for a moment: until then only the silence of owners that have beaten
+        # since says something. Of one that was there before this scheduler only its clock tells, which may be wrong.
+        if self._server is not None or server_ms < self._settle_s * 1_000:
+            self._server_settled = now + self._settle_s
+            self._silence.forget()
+        self._server = server
+
+    def _is_silent(self, owner: asyncpg.Record, now: float, limit_s: float, seen_s: float) -> bool:
+        """Seen to be silent for `limit_s`; or silent so long by the database's clock, and seen to be for `seen_s`."""
+        seen = self._silence.of(owner["id"], now)
+        return seen >= limit_s or (owner["silent_ms"] >= limit_s * 1_000 and seen >= seen_s)
+
+    async def _judge(
+        self, connection: asyncpg.Connection, early: Sequence[asyncpg.Record], expired: Mapping[int, int]
+    ) -> int:
+        """Bury those whose lock is free, and the expired (their beats by owner), unless one has beaten meanwhile."""
+        free: dict[int, int] = {}
         buried = 0
         try:
-            for owner in suspects:
-                if await connection.fetchval(queries("scheduler")["try_owner_lock"], owner):
-                    free.append(owner)
+            for owner in early:
+                if await connection.fetchval(queries("scheduler")["try_owner_lock"], owner["id"]):
+                    free[owner["id"]] = owner["beats"]
             if free:
                 await asyncio.sleep(_SECOND_LOOK_S)
-            for owner in {*free, *expired}:
-                silent_ms = EARLY_MS if owner in free else self._ttl_ms
-                if await connection.fetchval(queries("scheduler")["bury"], owner, silent_ms):
+            for owner_id, beats in {**expired, **free}.items():
+                if await connection.fetchval(queries("scheduler")["bury"], owner_id, beats):
                     buried += 1
-                    log.warning("owner is dead", extra={"owner": owner, "session_gone": owner in free})
+                    log.warning("owner is dead", extra={"owner": owner_id, "session_gone": owner_id in free})
         finally:
-            for owner in free:
-                await connection.execute(queries("scheduler")["drop_owner_lock"], owner)
+            for owner_id in free:
+                await connection.execute(queries("scheduler")["drop_owner_lock"], owner_id)
         return buried
