@@ -15,11 +15,15 @@ from services.core.domain.function_op import AnswerLimits, read_op
 from services.core.domain.json_fault import MAX_DEPTH, JsonError
 from services.core.domain.json_text import JsonValue, Raw, Reader
 from services.core.domain.op import BadStep, FunctionFault, Op, StepOp
+from services.core.domain.plain_op import read_plain
 from services.core.domain.safe_text import cut, storable
 
 _SHOWN_BYTES = 1024
 _SDK_BYTES = 100
 _MAX_DEPTH = MAX_DEPTH + 5  # the payload of an event of an op of the list of an answer
+
+_PLAIN_HEAD = f'{{"runr_workflow":"{PROTOCOL}","ops":['
+_PLAIN_TAIL = "}]}"
 
 _Answer = dict[str, Raw | list[Members]]
 
@@ -48,6 +52,9 @@ def parse_answer(status: int, body: bytes, *, limits: AnswerLimits, max_ops: int
     Nothing follows a `BadStep`: what the function did after it, it did without knowing that the step failed.
     Raises FunctionFault: FunctionHttpError, SignatureRejected or ProtocolError.
     """
+    plain = _plain(body, _PLAIN_HEAD, _PLAIN_TAIL, limits) if status == 200 else None
+    if plain is not None:
+        return [plain]
     entries = _protocol_members(status, body).get("ops")
     if not isinstance(entries, list):
         refuse('the answer has no list "ops"')
@@ -71,6 +78,9 @@ def parse_answer(status: int, body: bytes, *, limits: AnswerLimits, max_ops: int
 
 def parse_op(text: bytes, *, limits: AnswerLimits) -> Op:
     """One op as a worker reports it over its stream. Raises FunctionFault ProtocolError."""
+    plain = _plain(text, "", "}", limits)
+    if plain is not None:
+        return plain
     try:
         reader = Reader.of(text, max_depth=_MAX_DEPTH)
         members = reader.read(reader.raw_members)
@@ -92,6 +102,16 @@ def parse_introspection(status: int, body: bytes) -> Introspection:
         workflows=workflows,
         capabilities=frozenset(each for each in listed if isinstance(each, str)),
     )
+
+
+def _plain(body: bytes, head: str, tail: str, limits: AnswerLimits) -> Op | None:
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return None
+    if not text.startswith(head):
+        return None
+    return read_plain(text, len(head), tail, output_bytes=limits.output_bytes, step_id_bytes=limits.step_id_bytes)
 
 
 def http_fault(status: int, body: bytes) -> FunctionFault:

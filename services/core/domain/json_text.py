@@ -103,7 +103,7 @@ class Reader:
     def raw(self) -> Raw:
         """The value here, and go behind it."""
         start = self.at
-        value, end = _scan_once(self.text, start)
+        value, end = scan_value(self.text, start)
         self.at = end
         self._skip()
         return Raw(value, self.text[start:end])
@@ -125,7 +125,7 @@ class Reader:
         while True:
             if not self.opens('"'):
                 self._fail("expected a key in double quotes")
-            key, self.at = _scan_once(self.text, self.at)
+            key, self.at = scan_value(self.text, self.at)
             self._skip()
             self._expect(":", "':'")
             if key in found:
@@ -220,6 +220,7 @@ def _saved_by(token: str) -> int:
 _blanks = re.compile(r"[ \t\n\r]*").match
 _string_or_blanks = re.compile(r'"(?:[^"\\]++|\\.)*+"|[ \t\n\r]+').finditer
 _surrogate = re.compile("[\ud800-\udfff]")
-_scan_once: Any = json.JSONDecoder(  # type: ignore[attr-defined]
+scan_value: Any = json.JSONDecoder(  # type: ignore[attr-defined]
     object_pairs_hook=_unique, parse_float=_finite, parse_constant=_no_constant
 ).scan_once
+"""`(value, end)` of the value that begins at a place of a text. Raises ValueError or StopIteration."""
