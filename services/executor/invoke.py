@@ -10,7 +10,6 @@ from services.core.domain.function_answer import parse_answer
 from services.core.domain.function_op import AnswerLimits
 from services.core.domain.op import BadStep, FunctionFault, Invoke, Op, OpError, RunCompleted, RunFailed
 from services.core.runtime.clock import Clock
-from services.core.runtime.ids import ulid_text
 from services.core.runtime.off_loop import OffLoop
 from services.core.runtime.settings import FunctionSettings
 from services.executor.current_definitions import CurrentDefinitions
@@ -76,7 +75,7 @@ class Invoker:
     def _headers(lease: Lease, traceparent: str | None) -> Mapping[str, str]:
         headers = {
             "X-RunR-Workflow": lease.entry.name,
-            "X-RunR-Run-Id": ulid_text(lease.run),
+            "X-RunR-Run-Id": lease.run_text,
             "X-RunR-Attempt": str(lease.attempt),
         }
         if traceparent:

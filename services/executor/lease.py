@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from services.core.domain.effect import RecordAttempt
-from services.core.domain.envelope import EventInfo, RunInfo, StepsFragment, error_json, execute_request
+from services.core.domain.envelope import EventInfo, RequestFrame, RunInfo, StepsFragment, error_json
 from services.core.domain.matching import event_value
 from services.core.domain.run import Limits, RunView, Status
 from services.core.domain.transition import Decision
@@ -52,7 +52,10 @@ class Lease:
     memo: StepsFragment = field(default_factory=StepsFragment)
     failing: dict[str, int] = field(default_factory=dict)
     open_steps: dict[str, str] = field(default_factory=dict)
+    invocations: int = 0
     _trigger: dict[str, Any] | None = None
+    _run_text: str | None = None
+    _frame: RequestFrame | None = None
 
     @property
     def trigger(self) -> dict[str, Any]:
@@ -78,22 +81,32 @@ class Lease:
         self.definitions, self.entry, self.project = definitions, entry, project
         return True
 
+    @property
+    def run_text(self) -> str:
+        """The run's id as functions see it, a ULID."""
+        if self._run_text is None:
+            self._run_text = ulid_text(self.run)
+        return self._run_text
+
+    def count_invocation(self) -> int:
+        """The number of the invocation that begins now, from 1: a worker's stream tells them apart by it (rulings S1)."""
+        self.invocations += 1
+        return self.invocations
+
     def request(self, ts: int) -> str:
         """The text of the next execute request; `ts` is unix seconds."""
-        return execute_request(
-            workflow=self.entry.name,
-            run=RunInfo(
-                id=ulid_text(self.run),
-                attempt=self.attempt,
+        if self._frame is None:
+            run = RunInfo(
+                id=self.run_text,
+                attempt=0,
                 started_at=self.started_ms,
                 source=self.source,
                 parent_run_id=None if self.parent is None else ulid_text(self.parent),
                 test=self.test,
-            ),
-            event=self.event,
-            steps_fragment=self.memo.steps,
-            order_fragment=self.memo.order,
-            ts=ts,
+            )
+            self._frame = RequestFrame(workflow=self.entry.name, run=run, event=self.event)
+        return self._frame.request(
+            attempt=self.attempt, steps_fragment=self.memo.steps, order_fragment=self.memo.order, ts=ts
         )
 
     def view(self, limits: Limits) -> RunView:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 
@@ -84,34 +85,50 @@ class StepsFragment:
         self.size += len(member) if member.isascii() else len(member.encode())
 
 
-def execute_request(
-    *,
-    workflow: str,
-    run: RunInfo,
-    event: EventInfo,
-    steps_fragment: str,
-    order_fragment: str,
-    ts: int,
-    max_ops: int | None = None,
-    budget_ms: int | None = None,
-) -> str:
-    """The text of an execute request (protocol section 4). `ts` is unix seconds.
+class RequestFrame:
+    """What stays the same in all execute requests of a held run: rendered once, for a hot step pays for each byte."""
 
-    `steps_fragment` and `order_fragment` come from a `StepsFragment`. `max_ops` and `budget_ms` are left out where
-    they are None: the function then answers exactly one op.
-    """
-    parent = "null" if run.parent_run_id is None else _text(run.parent_run_id)
-    optional = ("" if max_ops is None else f',"max_ops":{max_ops}') + (
-        "" if budget_ms is None else f',"budget_ms":{budget_ms}'
-    )
-    return (
-        f'{{"type":"execute","protocol":"{PROTOCOL}","ts":{ts},"workflow":{_text(workflow)},'
-        f'"run":{{"id":{_text(run.id)},"attempt":{run.attempt},"started_at":"{_iso_utc(run.started_at)}",'
-        f'"source":{_text(run.source)},"replay":{_bool(run.source == "replay")},"parent_run_id":{parent},'
-        f'"test":{_bool(run.test)}}},'
-        f'"event":{{"id":{_text(event.id)},"name":{_text(event.name)},"data":{event.data},"ts":{event.ts}}},'
-        f'"steps":{{{steps_fragment}}},"step_order":[{order_fragment}]{optional}}}'
-    )
+    __slots__ = ("_event", "_run", "_workflow")
+
+    def __init__(self, *, workflow: str, run: RunInfo, event: EventInfo) -> None:
+        """`run.attempt` is not part of the frame: it changes from request to request."""
+        parent = "null" if run.parent_run_id is None else _text(run.parent_run_id)
+        self._workflow = f',"workflow":{_text(workflow)},"run":{{"id":{_text(run.id)},"attempt":'
+        self._run = (
+            f',"started_at":"{_iso_utc(run.started_at)}","source":{_text(run.source)},'
+            f'"replay":{_bool(run.source == "replay")},"parent_run_id":{parent},"test":{_bool(run.test)}}},'
+        )
+        self._event = (
+            f'"event":{{"id":{_text(event.id)},"name":{_text(event.name)},"data":{event.data},"ts":{event.ts}}},'
+        )
+
+    def request(
+        self,
+        *,
+        attempt: int,
+        steps_fragment: str,
+        order_fragment: str,
+        ts: int,
+        max_ops: int | None = None,
+        budget_ms: int | None = None,
+    ) -> str:
+        """The text of an execute request (protocol section 4). `ts` is unix seconds.
+
+        `steps_fragment` and `order_fragment` come from a `StepsFragment`. `max_ops` and `budget_ms` are left out where
+        they are None: the function then answers exactly one op.
+        """
+        optional = ("" if max_ops is None else f',"max_ops":{max_ops}') + (
+            "" if budget_ms is None else f',"budget_ms":{budget_ms}'
+        )
+        return (
+            f'{{"type":"execute","protocol":"{PROTOCOL}","ts":{ts}{self._workflow}{attempt}{self._run}{self._event}'
+            f'"steps":{{{steps_fragment}}},"step_order":[{order_fragment}]{optional}}}'
+        )
+
+
+def execute_request(*, workflow: str, run: RunInfo, event: EventInfo, **fields: Any) -> str:
+    """The text of one execute request; `fields` as in `RequestFrame.request`."""
+    return RequestFrame(workflow=workflow, run=run, event=event).request(attempt=run.attempt, **fields)
 
 
 def introspect_request(ts: int) -> str:

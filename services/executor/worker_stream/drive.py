@@ -48,8 +48,7 @@ class StreamDriver:
         """One invocation. True: the run rests, has ended, or is not ours any more. None: it may be invoked again."""
         with self.spans.invocation(lease) as span:
             invocation = session.execute(
-                lease.run,
-                lease.epoch,
+                (lease.run_text, lease.epoch, lease.count_invocation()),
                 workflow=lease.entry.name,
                 request=lease.request(self.clock.unix_ms() // 1000),
                 traceparent=span.traceparent,

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
-from uuid import UUID
 
 from runr.workflows.v1 import worker_service_pb2 as pb
 
@@ -43,9 +42,8 @@ class Forgotten(Exception):
 class LiveInvocation:
     """The inbox of one invocation. Filled by the stream's reader, emptied by the one task that drives the run."""
 
-    def __init__(self, run: UUID, key: Key, now: float, freed: Callable[[int], None]) -> None:
+    def __init__(self, key: Key, now: float, freed: Callable[[int], None]) -> None:
         """`now` is monotonic; `freed` is told of the bytes of ops that were taken."""
-        self.run = run
         self.key = key
         self.message_key = pb.InvocationKey(run_id=key[0], epoch=key[1], invocation=key[2])
         self.over = False

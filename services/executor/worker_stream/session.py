@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from uuid import UUID
 
 from runr.workflows.v1 import worker_service_pb2 as pb
 
 from services.core.domain.op import FunctionFault
 from services.core.runtime.clock import Clock
-from services.core.runtime.ids import ulid_text
 from services.executor.worker_stream.invocation import Key, LiveInvocation, key_of
 from services.executor.worker_stream.outbox import Outbox
 
@@ -38,7 +36,6 @@ class WorkerSession:
         self._has_room = has_room
         self._outbox: Outbox | None = None
         self._running: dict[Key, LiveInvocation] = {}
-        self._counts: dict[tuple[str, int], int] = {}
         self._inbox_bytes = 0
         self._taken_some = asyncio.Event()
 
@@ -84,12 +81,10 @@ class WorkerSession:
             self._outbox.put(message, payload_bytes)
 
     def execute(
-        self, run: UUID, epoch: int, *, workflow: str, request: str, traceparent: str | None, open_steps: Iterable[str]
+        self, key: Key, *, workflow: str, request: str, traceparent: str | None, open_steps: Iterable[str]
     ) -> LiveInvocation:
         """Give it an invocation, spending a credit. `request` is the text of an execute request of protocol v1."""
-        lease = (ulid_text(run), epoch)
-        number = self._counts[lease] = self._counts.get(lease, 0) + 1
-        invocation = LiveInvocation(run, (*lease, number), self._clock.monotonic(), self._taken)
+        invocation = LiveInvocation(key, self._clock.monotonic(), self._taken)
         self._running[invocation.key] = invocation
         text = request.encode()
         for at in range(0, len(text), _CHUNK_BYTES):
@@ -118,10 +113,6 @@ class WorkerSession:
         if not invocation.over:
             self.send(pb.EngineMessage(cancel=pb.Cancel(key=invocation.message_key, reason=reason)))
         self._has_room()
-
-    def forget(self, run: UUID, epoch: int) -> None:
-        """The lease is over: its numbers are not needed any more."""
-        self._counts.pop((ulid_text(run), epoch), None)
 
     def abandoned(self, op: pb.Op) -> None:
         """An op of an invocation that is over: it is not committed and never will be (S1)."""
