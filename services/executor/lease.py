@@ -89,7 +89,7 @@ class Lease:
         return self._run_text
 
     def count_invocation(self) -> int:
-        """The number of the invocation that begins now, from 1: a worker's stream tells them apart by it (rulings S1)."""
+        """The number of the invocation that begins now, from 1: a stream tells them apart by it (rulings S1)."""
         self.invocations += 1
         return self.invocations
 
