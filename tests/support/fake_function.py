@@ -78,14 +78,19 @@ class FakeFunction:
         introspect: Script | None = None,
         path: str = "/workflows",
         tls: ssl.SSLContext | None = None,
+        repeats_ids: bool = False,
     ) -> None:
-        """`introspect` answers introspection; without it `definitions` are listed, or the bare names of `workflows`."""
+        """`introspect` answers introspection; without it `definitions` are listed, or the bare names of `workflows`.
+
+        With `repeats_ids`, answers repeat the id of their request, as those of our own SDK do.
+        """
         self.workflows: dict[str, Script] = dict(workflows or {})
         self.key = key
         self.definitions = definitions
         self.introspect = introspect
         self.path = path
         self.tls = tls
+        self.repeats_ids = repeats_ids
         self.port = 0
         self.requests: list[Received] = []
         self.rejected = 0
@@ -176,9 +181,10 @@ class FakeFunction:
         if isinstance(answer, Wire):
             await self._or_hangup(asyncio.ensure_future(answer.write(writer)), reader)
             return False
-        writer.write(_encoded(answer))
+        repeated = {name: headers.get(name) for name in ("x-runr-request-id",) if self.repeats_ids}
+        writer.write(_encoded(answer, repeated))
         await writer.drain()
-        return True
+        return headers.get("connection", "").lower() != "close"
 
     async def _or_hangup(self, work: asyncio.Future[Any], reader: asyncio.StreamReader) -> Any:
         """What `work` returns, or None if the other side hangs up before."""
@@ -275,10 +281,11 @@ def _json_reply(value: Any, status: int = 200) -> Reply:
     return Reply(status, json.dumps(value, separators=(",", ":")).encode())
 
 
-def _encoded(reply: Reply) -> bytes:
+def _encoded(reply: Reply, repeated: Mapping[str, str | None]) -> bytes:
     headers: dict[str, str | None] = {
         "Content-Type": "application/json",
         "Content-Length": str(len(reply.body)),
+        **repeated,
         **reply.headers,
     }
     lines = [

@@ -13,6 +13,7 @@ saw the request: that is `ConnectionBroken`, never a second try in here.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -82,9 +83,11 @@ class LeanClient:
         self._dialer.close()
         for connection in list(self._connections):
             connection.abort()
-        while self._connections:
+        if self._connections:
             self._emptied.clear()
-            await asyncio.wait_for(self._emptied.wait(), _GOODBYE_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_GOODBYE_S):
+                    await self._emptied.wait()
 
     async def post(self, origin: Origin, request: Request, timeout_s: float) -> Answer:
         """Send a request and read its answer.

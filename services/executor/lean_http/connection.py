@@ -57,6 +57,7 @@ class Connection(asyncio.Protocol):
         self._loop = loop
         self._owner = owner
         self._transport: asyncio.Transport | None = None
+        self._is_open = False  # as far as the owner knows
         self._poll = select.poll()
         self._poll.register(raw, select.POLLIN)
         self._parser: AnswerParser | None = None
@@ -116,10 +117,16 @@ class Connection(asyncio.Protocol):
             self._retire()
             self._transport.abort()
 
+    def abandon(self) -> None:
+        """Close a connection that its maker gave up. uvloop does not always say then that it was lost."""
+        self.abort()
+        self._tell_lost()
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.Protocol`."""
         # A cast, because uvloop's transports are no subclasses.
         self._transport = cast(asyncio.Transport, transport)
+        self._is_open = True
         self._owner.opened(self)
 
     def data_received(self, data: bytes) -> None:
@@ -145,7 +152,7 @@ class Connection(asyncio.Protocol):
         """See `asyncio.Protocol`."""
         self._retire()
         self._end(exc)
-        self._owner.lost(self)
+        self._tell_lost()
 
     def pause_writing(self) -> None:
         """See `asyncio.Protocol`."""
@@ -192,6 +199,11 @@ class Connection(asyncio.Protocol):
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
+
+    def _tell_lost(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._owner.lost(self)
 
     def _set_alarm(self, deadline: float) -> None:
         """One timer serves many requests: it is set anew only where it would ring too late."""

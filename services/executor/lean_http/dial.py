@@ -33,6 +33,7 @@ class Dialer:
         self._open_socket = open_socket
         self._timeout_s = timeout_s
         self._tls: dict[bool, ssl.SSLContext] = {}
+        self._tls_making = asyncio.Lock()
 
     async def dial(self, origin: Origin, owner: Owner) -> Connection:
         """A new connection. Raises AddressRefused and ConnectionBroken."""
@@ -60,24 +61,35 @@ class Dialer:
             happy_eyeballs_delay=_NEXT_ADDRESS_S,
             socket_factory=lambda info: self._open_socket(info[4][0]),
         )
+        connection = Connection(origin, connected, asyncio.get_running_loop(), owner)
+        try:
+            await self._start(connection, connected, tls)
+        except BaseException:
+            connection.abandon()
+            raise
+        return connection
+
+    async def _start(self, connection: Connection, connected: socket.socket, tls: ssl.SSLContext | None) -> None:
         loop = asyncio.get_running_loop()
-        # A server name in SNI has no final dot.
-        _, connection = await loop.create_connection(
-            lambda: Connection(origin, connected, loop, owner),
+        if tls is None:
+            await loop.create_connection(lambda: connection, sock=connected)
+            return
+        await loop.create_connection(
+            lambda: connection,
             sock=connected,
             ssl=tls,
-            server_hostname=None if tls is None else origin.host.removesuffix("."),
-            ssl_handshake_timeout=None if tls is None else self._timeout_s,
-            ssl_shutdown_timeout=None if tls is None else _TLS_GOODBYE_S,
+            server_hostname=connection.origin.host.removesuffix("."),  # in SNI a name has no final dot
+            ssl_handshake_timeout=self._timeout_s,
+            ssl_shutdown_timeout=_TLS_GOODBYE_S,
         )
-        return connection
 
     async def _context(self, origin: Origin) -> ssl.SSLContext:
         """The TLS settings; made when they are first needed, in a thread, for reading the authorities takes a while."""
-        context = self._tls.get(origin.verify_tls)
-        if context is None:
-            context = self._tls[origin.verify_tls] = await asyncio.to_thread(_tls_context, origin.verify_tls)
-        return context
+        async with self._tls_making:
+            context = self._tls.get(origin.verify_tls)
+            if context is None:
+                context = self._tls[origin.verify_tls] = await asyncio.to_thread(_tls_context, origin.verify_tls)
+            return context
 
 
 def _tls_context(verify: bool) -> ssl.SSLContext:

@@ -1,0 +1,410 @@
+"""The HTTP client under load and over TLS: bounds, big requests, cancelled calls, and nothing leaked."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+import ssl
+import time
+from asyncio import selector_events
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.core.domain.envelope import introspect_request
+from services.core.domain.op import FunctionFault
+from services.executor.function_client import HttpFunctionClient, RawAnswer, Target
+from services.executor.lean_http.client import Answer, LeanClient, Request
+from services.executor.lean_http.connection import Origin
+from services.executor.lean_http.dial import Dialer
+from services.executor.lean_http.names import SharedLookups
+from tests.support.certificate import self_signed
+from tests.support.fake_function import KEY, FakeFunction, Reply
+from tests.support.function_calls import ask, make_client
+from tests.support.raw_server import RawServer, answer, read_request
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[HttpFunctionClient]:
+    async with make_client() as client:
+        yield client
+
+
+def open_sockets() -> int:
+    """Sockets of this process."""
+    found = 0
+    for each in os.listdir("/proc/self/fd"):
+        try:
+            found += os.readlink(f"/proc/self/fd/{each}").startswith("socket:")
+        except FileNotFoundError:  # the folder's own
+            continue
+    return found
+
+
+async def until(holds: Any, *, timeout_s: float = 5.0) -> None:
+    """Wait for something that tells nobody: the kernel's view of sockets."""
+    async with asyncio.timeout(timeout_s):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+async def localhost(_: str) -> list[str]:
+    """A name server that knows one answer."""
+    return ["127.0.0.1"]
+
+
+def lean(**bounds: int) -> LeanClient:
+    """The client below the functions' one."""
+    dialer = Dialer(
+        resolve=localhost,
+        open_socket=lambda _: socket.socket(socket.AF_INET, socket.SOCK_STREAM),
+        timeout_s=5.0,
+    )
+    return LeanClient(dialer, max_body=1 << 23, max_other_body=1 << 16, **bounds)
+
+
+async def post(client: LeanClient, server: RawServer, body: bytes = b"{}") -> Answer:
+    origin = Origin("http", "127.0.0.1", server.port, True)
+    return await client.post(origin, Request("/", "127.0.0.1", "", body), 10.0)
+
+
+class TestBounds:
+    @pytest.mark.parametrize("repeats_ids", [True, False])
+    async def test_no_origin_gets_more_connections_than_the_bound(self, repeats_ids: bool) -> None:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while True:
+                asked = await read_request(reader)
+                await asyncio.sleep(0.001)
+                writer.write(answer(asked.body, asked.id if repeats_ids else None))
+
+        async with RawServer(serve) as server, lean(per_origin=3) as client:
+            bodies = [b"%d" % number for number in range(60)]
+            got = await asyncio.gather(*(post(client, server, body) for body in bodies))
+            assert [each.body for each in got] == bodies
+            assert server.most_open <= 3 if repeats_ids else server.connections == 60
+
+    async def test_those_who_wait_for_a_connection_may_give_up(self) -> None:
+        go_on = asyncio.Event()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while True:
+                asked = await read_request(reader)
+                await go_on.wait()
+                writer.write(answer(asked.body, asked.id))
+
+        async with RawServer(serve) as server, lean(per_origin=1) as client:
+            calls = [asyncio.create_task(post(client, server, b"%d" % number)) for number in range(9)]
+            await until(lambda: server.connections == 1)
+            for call in calls[1::2]:
+                call.cancel()
+            go_on.set()
+            ends = await asyncio.gather(*calls, return_exceptions=True)
+            assert [isinstance(each, asyncio.CancelledError) for each in ends] == [False, True] * 4 + [False]
+            assert (await post(client, server, b"next")).body == b"next"
+            assert server.connections == 1
+
+    async def test_few_connections_are_kept_idle(self) -> None:
+        together = asyncio.Barrier(8)
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while True:
+                asked = await read_request(reader)
+                await together.wait()
+                writer.write(answer(asked.body, asked.id))
+
+        async with RawServer(serve) as server, lean(max_idle=2) as client:
+            await asyncio.gather(*(post(client, server) for _ in range(8)))
+            await until(lambda: server.open_now == 2)
+
+    async def test_a_failed_connection_gives_its_slot_back(self) -> None:
+        async with RawServer(lambda reader, writer: asyncio.sleep(0)) as server:
+            gone = server
+        async with lean(per_origin=1) as client:
+            for _ in range(3):
+                with pytest.raises(Exception, match="cannot connect"):
+                    await post(client, gone)
+
+    async def test_no_socket_is_left_over(self, client: HttpFunctionClient) -> None:
+        before = open_sockets()
+        async with make_client() as other, FakeFunction(repeats_ids=True) as function:
+            await asyncio.gather(*(ask(other, function) for _ in range(50)))
+        async with FakeFunction() as function:
+            await asyncio.gather(*(ask(client, function) for _ in range(50)))
+        await until(lambda: open_sockets() <= before)
+
+
+class TestBigRequests:
+    @pytest.mark.asyncio(loop_factories=["asyncio"])  # uvloop's transports cannot be watched from here
+    async def test_a_request_leaves_no_faster_than_it_is_taken(
+        self, client: HttpFunctionClient, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The transport's buffer stays small, though the server takes nothing for a while."""
+        most, go_on = 0, asyncio.Event()
+        transport: Any = selector_events._SelectorSocketTransport  # type: ignore[attr-defined]
+        write = transport.write
+
+        def watched(self: Any, data: Any) -> None:
+            nonlocal most
+            write(self, data)
+            most = max(most, self.get_write_buffer_size())
+            go_on.set()
+
+        monkeypatch.setattr(transport, "write", watched)
+
+        async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await go_on.wait()
+            asked = await read_request(reader)
+            writer.write(answer(b"%d" % len(asked.body), asked.id))
+
+        async with RawServer(slow) as server:
+            text = "x" * 30_000_000
+            got = await client.call(Target(server.url, (KEY,)), "introspect", text, {}, 20.0)
+            assert int(got.body) > 30_000_000
+        assert 0 < most < 1_000_000
+
+    async def test_an_answer_before_the_end_of_the_request_is_taken(self, client: HttpFunctionClient) -> None:
+        async def hasty(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            head = await reader.readuntil(b"\r\n\r\n")
+            request_id = head.lower().split(b"x-runr-request-id: ")[1][:32].decode()
+            writer.write(answer(b"too big", request_id, status="413 Content Too Large"))
+            await writer.drain()
+            await hung_up.wait()
+
+        hung_up = asyncio.Event()
+        async with RawServer(hasty) as server:
+            got = await client.call(Target(server.url, (KEY,)), "introspect", "x" * 30_000_000, {}, 20.0)
+            assert got == RawAnswer(413, b"too big")
+            hung_up.set()
+            # The rest of the request was never sent: nothing may follow it on that connection.
+            again = await client.call(Target(server.url, (KEY,)), "introspect", "x", {}, 20.0)
+            assert (again.status, server.connections) == (413, 2)
+
+    async def test_a_server_that_takes_nothing_is_a_timeout(self, client: HttpFunctionClient) -> None:
+        async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await asyncio.Event().wait()
+
+        async with RawServer(deaf) as server:
+            with pytest.raises(FunctionFault, match=r"within 0\.3 s"):
+                await client.call(Target(server.url, (KEY,)), "introspect", "x" * 30_000_000, {}, 0.3)
+
+
+class TestCancelling:
+    async def test_a_storm_of_cancelled_calls_leaves_nothing_behind(self) -> None:
+        """Calls are cancelled at every stage; whoever is answered is answered with its own text."""
+        chance = random.Random(7)
+        before = open_sockets()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while True:
+                asked = await read_request(reader)
+                for part in cut(answer(asked.body, asked.id)):
+                    writer.write(part)
+                    await asyncio.sleep(0)
+
+        def cut(whole: bytes) -> list[bytes]:
+            place = chance.randrange(len(whole))
+            return [whole[:place], whole[place:]]
+
+        answered = 0
+        async with RawServer(serve) as server, lean(per_origin=20) as client:
+
+            async def caller(name: int) -> None:
+                nonlocal answered
+                for turn in range(25):
+                    text = b"%d-%d" % (name, turn)
+                    call = asyncio.create_task(post(client, server, text))
+                    for _ in range(chance.randrange(30)):
+                        await asyncio.sleep(0)
+                    call.cancel()
+                    try:
+                        assert (await call).body == text
+                        answered += 1
+                    except asyncio.CancelledError:
+                        pass
+
+            await asyncio.gather(*(caller(name) for name in range(40)))
+            assert (await post(client, server, b"after")).body == b"after"
+        assert 0 < answered < 1000
+        await until(lambda: open_sockets() <= before)
+
+    async def test_a_cancelled_handshake_leaves_nothing_behind(self, client: HttpFunctionClient) -> None:
+        async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read()
+
+        before = open_sockets()
+        async with RawServer(mute) as server:
+            target = Target(f"https://127.0.0.1:{server.port}/", (KEY,))
+            calls = [asyncio.create_task(client.call(target, "introspect", "{}", {}, 60.0)) for _ in range(20)]
+            await until(lambda: server.connections == 20)
+            for call in calls:
+                call.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
+            await until(lambda: server.open_now == 0)
+        await until(lambda: open_sockets() <= before)
+
+    async def test_closing_ends_calls_that_are_under_way(self) -> None:
+        async with RawServer(lambda reader, writer: asyncio.sleep(60)) as server:
+            async with lean() as client:
+                call = asyncio.create_task(post(client, server))
+                await until(lambda: server.connections == 1)
+            with pytest.raises(Exception, match="closed"):
+                await call
+
+
+class TestTls:
+    async def test_a_name_is_verified_and_asked_for(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        context = self_signed(tmp_path, "functions.test")
+        context.set_alpn_protocols(["h2", "http/1.1"])
+        asked_for: list[str | None] = []
+
+        def on_name(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
+            asked_for.append(name)
+
+        context.sni_callback = on_name
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "server.pem"))
+        async with (
+            make_client(lookup=localhost) as client,
+            FakeFunction(tls=context, repeats_ids=True) as function,
+        ):
+            for host in ("functions.test", "functions.test", "functions.test.", "127.0.0.1"):
+                target = Target(f"https://{host}:{function.port}/", (KEY,))
+                got = await client.call(target, "introspect", introspect_request(1), {}, 5.0)
+                assert got.status == 200
+            other = Target(f"https://other.test:{function.port}/", (KEY,))
+            with pytest.raises(FunctionFault, match="Hostname mismatch"):
+                await client.call(other, "introspect", introspect_request(1), {}, 5.0)
+            assert function.requests[2].headers["host"] == f"functions.test:{function.port}"
+        assert asked_for == ["functions.test", "functions.test", None, "other.test"]
+
+    async def test_connections_are_kept_but_not_shared_with_those_who_verify(
+        self, client: HttpFunctionClient, tmp_path: Path
+    ) -> None:
+        async with FakeFunction(tls=self_signed(tmp_path), repeats_ids=True) as function:
+            unverified = Target(function.url, (KEY,), verify_tls=False)
+            for _ in range(3):
+                assert (await client.call(unverified, "introspect", introspect_request(1), {}, 5.0)).status == 200
+            assert function.connections == 1
+            with pytest.raises(FunctionFault, match="certificate"):
+                await ask(client, function)
+            assert len(function.requests) == 3
+
+    async def test_big_bodies_both_ways(self, client: HttpFunctionClient, tmp_path: Path) -> None:
+        reply = Reply(body=b"y" * 8_000_000)
+        async with FakeFunction(introspect=lambda _: reply, tls=self_signed(tmp_path), repeats_ids=True) as function:
+            text = introspect_request(1)[:-1] + ',"pad":"' + "x" * 8_000_000 + '"}'
+            target = Target(function.url, (KEY,), verify_tls=False)
+            for _ in range(2):
+                assert (await client.call(target, "introspect", text, {}, 20.0)).body == reply.body
+            assert function.connections == 1
+
+    async def test_http_1_1_is_agreed_on(self, client: HttpFunctionClient, tmp_path: Path) -> None:
+        context = self_signed(tmp_path)
+        context.set_alpn_protocols(["h2", "http/1.1"])
+        agreed: list[str | None] = []
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            agreed.append(writer.get_extra_info("ssl_object").selected_alpn_protocol())
+            asked = await read_request(reader)
+            writer.write(answer(b"fine", asked.id))
+            await writer.drain()
+            writer.close()
+
+        async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context) as server:
+            url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+            await client.call(Target(url, (KEY,), verify_tls=False), "introspect", "{}", {}, 5.0)
+        assert agreed == ["http/1.1"]
+
+
+class TestReach:
+    async def test_an_ipv6_literal(self, client: HttpFunctionClient) -> None:
+        hosts: list[str] = []
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while True:
+                asked = await read_request(reader)
+                hosts.append(asked.fields["host"])
+                writer.write(answer(b"six", asked.id))
+
+        async with RawServer(serve, host="::1") as server:
+            for _ in range(2):
+                got = await client.call(Target(server.url, (KEY,)), "introspect", "{}", {}, 5.0)
+                assert got.body == b"six"
+            assert server.connections == 1
+            assert hosts == [f"[::1]:{server.port}"] * 2
+
+    async def test_an_address_that_does_not_answer_delays_the_next_one_a_little(self) -> None:
+        """A listener whose queue is full is silent, as a machine that is switched off."""
+        with socket.create_server(("127.0.0.2", 0), backlog=0) as silent:
+            port = silent.getsockname()[1]
+            fillers = [socket.socket() for _ in range(4)]
+            for filler in fillers:
+                filler.setblocking(False)
+                filler.connect_ex(("127.0.0.2", port))
+            try:
+                function = FakeFunction()
+                function.port = port
+                names = _names("127.0.0.2", "127.0.0.1")
+                async with function, make_client(lookup=names, connect_timeout_s=5.0) as client:
+                    started = time.monotonic()
+                    target = Target(f"http://functions.test:{port}/", (KEY,))
+                    got = await client.call(target, "introspect", introspect_request(1), {}, 5.0)
+                assert got.status == 200
+                assert time.monotonic() - started < 2
+            finally:
+                for filler in fillers:
+                    filler.close()
+
+    async def test_connections_that_open_together_share_one_lookup(self) -> None:
+        asked: list[str] = []
+
+        async def names(host: str) -> list[str]:
+            asked.append(host)
+            await asyncio.sleep(0)
+            return ["127.0.0.1"]
+
+        async with FakeFunction() as function, make_client(lookup=names) as client:
+            target = Target(f"http://functions.test:{function.port}/", (KEY,))
+            await asyncio.gather(
+                *(client.call(target, "introspect", introspect_request(1), {}, 5.0) for _ in range(20))
+            )
+        assert asked == ["functions.test"]
+
+    async def test_who_gives_up_a_lookup_does_not_take_it_from_others(self) -> None:
+        answered = asyncio.Event()
+
+        async def names(host: str) -> list[str]:
+            await answered.wait()
+            return ["127.0.0.1"]
+
+        lookups = SharedLookups(names)
+        first, second = asyncio.create_task(lookups("a.test")), asyncio.create_task(lookups("a.test"))
+        await asyncio.sleep(0)
+        first.cancel()
+        answered.set()
+        assert await second == ["127.0.0.1"]
+        assert first.cancelled()
+
+    async def test_a_failed_lookup_is_asked_again(self) -> None:
+        answers = iter([OSError("no such name"), None])
+
+        async def names(host: str) -> list[str]:
+            error = next(answers)
+            if error is not None:
+                raise error
+            return ["127.0.0.1"]
+
+        lookups = SharedLookups(names)
+        with pytest.raises(OSError, match="no such name"):
+            await lookups("a.test")
+        assert await lookups("a.test") == ["127.0.0.1"]
+
+
+def _names(*addresses: str) -> Any:
+    async def names(_: str) -> list[str]:
+        return list(addresses)
+
+    return names
