@@ -191,6 +191,7 @@ async def test_steps_of_a_run(rest: Rest, over: int) -> None:
         assert (found["status"], found["error"]["name"]) == ("failed", "LimitExceeded")
         assert f"at most {STEPS} steps" in found["error"]["message"]
         assert "invoke itself" in found["error"]["message"]
+        assert "differ at every call" in found["error"]["message"]
     else:
         assert found["status"] == "completed"
 

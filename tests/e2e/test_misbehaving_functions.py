@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any
+
+from runr_workflows import Context, Step, Workflows
 
 from tests.e2e.conftest import REQUEST_TIMEOUT_S
 from tests.support.fake_function import FakeFunction, Op, Reply, Request, Script, Wire, completed, replaying
 from tests.support.function_calls import head, silence, writing
 from tests.support.rest import Rest, steps_of
+from tests.support.workflow_app import Bodies, serving
 
 OK = {"runr_workflow": "v1", "ops": [{"op": "run_completed", "output": "fine"}]}
 
@@ -123,3 +127,19 @@ async def test_a_step_that_never_gets_memoized_ends_as_non_determinism(rest: Res
     assert (found["status"], found["error"]["name"]) == ("failed", "NonDeterminismError")
     assert "again" in found["error"]["message"]
     assert len(function.executions("loop")) == 4
+
+
+def random_ids(wf: Workflows, bodies: Bodies) -> None:
+    @wf.workflow("random")
+    def workflow(ctx: Context, step: Step) -> None:
+        for _ in range(3):
+            step.run(f"a{random.random()}", bodies.record, ctx.run_id, "work")
+
+
+async def test_step_ids_that_differ_at_every_call_end_as_non_determinism(rest: Rest) -> None:
+    async with serving(rest, random_ids) as bodies:
+        run = await rest.start("random")
+        found = await rest.end(run)
+    assert (found["status"], found["error"]["name"]) == ("failed", "NonDeterminismError")
+    assert "must be the same at every call" in found["error"]["message"]
+    assert bodies.of(run) == {"work": 100}

@@ -157,7 +157,8 @@ def too_many_steps(state: RunView, step_id: str) -> OpError:
     return OpError(
         "LimitExceeded",
         f"step {step_id!r} would be number {limit + 1} and a run has at most {limit} steps: "
-        "let the workflow invoke itself with its remaining state (step.invoke)",
+        "let the workflow invoke itself with its remaining state (step.invoke); "
+        "if it is no long loop, its step ids differ at every call",
     )
 
 
