@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable
+from dataclasses import replace
 from uuid import UUID
 
 from services.core.domain.errors import Unavailable
@@ -17,7 +18,7 @@ from services.core.engine.look_back import LookBack
 from services.core.engine.run_events import RunEventMarks, hears_ends
 from services.core.engine.run_marks import RunMarks
 from services.core.engine.run_traces import RunTraces
-from services.core.engine.send_events import SendEventMarks
+from services.core.engine.send_events import SendEventMarks, SendMark
 from services.core.runtime.clock import Clock
 from services.core.store.commit_item import CommitItem, Committed
 from services.core.store.database import Database
@@ -55,6 +56,15 @@ class Aftermath:
         self._has_run_marks = False
         self._has_run_events = False
         self._wake = asyncio.Event()
+
+    async def name_sent(self, item: CommitItem) -> CommitItem:
+        """Accept the events of a commit at once, and the item with their ids in it. Raises Unavailable."""
+        outputs: dict[str, str] = {}
+        for row in item.mark_rows:
+            mark = SendMark.from_json(row.body)
+            outputs[mark.step] = await self._send_marks.accept(row.tenant, mark)
+        steps = tuple(row._replace(output=outputs[row.sid]) if row.unnamed else row for row in item.step_rows)
+        return replace(item, step_rows=steps)
 
     def of(self, lease: Lease, decision: Decision, item: CommitItem, done: Committed) -> None:
         """Note what this commit leaves to do."""

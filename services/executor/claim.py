@@ -118,6 +118,13 @@ class Claimer:
     ) -> None:
         if not rows:
             return
+        early: list[UUID] = []
         for lease in await load_leases(connection, self._definitions, rows):
+            if lease.unnamed:
+                early.append(lease.run)
+                continue
             self._spans.claimed(lease, begun_ns, found_by=found_by)
             self._accept(lease)
+        if early:
+            # What they have sent is being accepted by another, or was by one that died: a look finds them again.
+            await connection.fetch(queries("executor")["let_go"], self._owner, early)

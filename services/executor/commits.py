@@ -60,8 +60,13 @@ class Commits:
         self._probe = probe
 
     async def settle(self, lease: Lease, cause: HolderCause, invocation: Invocation) -> Settled:
-        """Commit what `cause` comes to, and act on it after the commit. Raises Fenced when the lease is lost."""
+        """Commit what `cause` comes to, and act on it after the commit.
+
+        Raises Fenced when the lease is lost, and Unavailable when it must be dropped: what it has sent is not known.
+        """
         decision, item, done = await self._commit(lease, cause, invocation)
+        if any(row.unnamed for row in item.step_rows):
+            item = await self._aftermath.name_sent(item)
         delivered = done.mail != lease.mail
         lease.advance(decision, item, done)
         await self._probe("before effects")

@@ -23,7 +23,8 @@ class Lease:
     """One held run. `epoch` and `rev` fence its commits, `mail` is the last delivery that was read. `reached_ms` (unix)
     is what the database's clock showed when the run was read: what was due then is due.
 
-    `span` is the trace context of the invocation in progress: what it starts and sends goes below it.
+    `span` is the trace context of the invocation in progress: what it starts and sends goes below it. `unnamed`: the
+    ids of events that it has sent are not known yet, so it does not go on.
     """
 
     run: UUID
@@ -48,6 +49,7 @@ class Lease:
     attempts: int = 0
     function_failures: int = 0
     repeats: int = 0
+    unnamed: bool = False
     gates: tuple[int, ...] = ()
     memo: StepsFragment = field(default_factory=StepsFragment)
     failing: dict[str, int] = field(default_factory=dict)

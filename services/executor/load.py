@@ -40,7 +40,7 @@ async def _load_tenant(
 ) -> list[Lease]:
     ids = [row["id"] for row in live]
     inputs = {row["id"]: row for row in await connection.fetch(tenant_query("executor", "run_inputs", tenant), ids)}
-    memos = await load_memos(connection, tenant, [row["id"] for row in live if row["steps"] > 0])
+    memos, unnamed = await load_memos(connection, tenant, [row["id"] for row in live if row["steps"] > 0])
     failing = await _load_failing(connection, tenant, [row for row in live if row["att"] > row["att_from"]])
     opened = await _load_open(connection, [row["id"] for row in live if row["steps"] > 0 or row["att"] > 0])
     leases = []
@@ -52,6 +52,8 @@ async def _load_tenant(
         except Exception:
             # One row that cannot be read must not stop the others: nobody here knows it, so the heartbeat lets it go.
             log.exception("run %s cannot be loaded", row["id"])
+    for lease in leases:
+        lease.unnamed = lease.run in unnamed
     return leases
 
 
@@ -102,18 +104,23 @@ def _unix_ms(at: datetime) -> int:
     return ((at - _EPOCH) // timedelta(microseconds=1) + 500) // 1_000
 
 
-async def load_memos(connection: asyncpg.Connection, tenant: int, runs: Sequence[UUID]) -> dict[UUID, StepsFragment]:
-    """The memoized steps of runs, in step order."""
+async def load_memos(
+    connection: asyncpg.Connection, tenant: int, runs: Sequence[UUID]
+) -> tuple[dict[UUID, StepsFragment], set[UUID]]:
+    """The memoized steps of runs, in step order, and the runs that do not know yet what one of their steps has sent."""
     memos: dict[UUID, StepsFragment] = {}
+    unnamed: set[UUID] = set()
     if not runs:
-        return memos
+        return memos, unnamed
     for row in await connection.fetch(tenant_query("executor", "memoized", tenant), runs):
         memo = memos.setdefault(row["run"], StepsFragment())
-        if row["status"] == "c":
+        if row["unnamed"]:
+            unnamed.add(row["run"])
+        elif row["status"] == "c":
             memo.completed(row["sid"], row["output"] or "null")
         else:
             memo.failed(row["sid"], row["error"] or _NO_ERROR)
-    return memos
+    return memos, unnamed
 
 
 async def _load_open(connection: asyncpg.Connection, runs: Sequence[UUID]) -> dict[UUID, dict[str, str]]:

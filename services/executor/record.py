@@ -36,7 +36,7 @@ def commit_item(lease: Lease, decision: Decision, ids: UlidFactory) -> CommitIte
         keep=decision.status is Status.RUNNING,
         st="q" if decision.status is Status.BLOCKED else decision.status.value[0],
         steps=decision.steps - lease.steps,
-        size=sum(len((row.output or row.error or "").encode()) for row in rows.steps),
+        size=rows.unnamed_bytes + sum(len((row.output or row.error or "").encode()) for row in rows.steps),
         fn_att=decision.function_failures,
         nd=decision.repeats,
         uses=_uses(decision),
@@ -63,6 +63,7 @@ class _Rows:
         self.starts: list[StartRow] = []
         self.marks: list[MarkRow] = []
         self.end: EndRow | None = None
+        self.unnamed_bytes = 0
 
     def add(self, effect: Effect, status: Status) -> None:
         """The rows of one effect."""
@@ -175,7 +176,11 @@ class _Rows:
             trace=lease.span or lease.trace,
         )
         self.marks.append(MarkRow(lease.run, lease.tenant, "send_event", mark.to_json()))
-        self.steps[-1] = self.steps[-1]._replace(output=sent_output(mark.ids))
+        output = sent_output(mark.ids)
+        if mark.ids_are_known:
+            self.steps[-1] = self.steps[-1]._replace(output=output)
+        else:
+            self.unnamed_bytes += len(output)
 
 
 def _uses(decision: Decision) -> int:

@@ -10,21 +10,24 @@ from uuid import UUID
 
 import pytest
 
-from services.core.domain.op import EventToSend, SendEvent
+from services.core.domain.op import EventToSend, SendEvent, StepCompleted
 from services.core.domain.run import Status
 from services.core.engine.accept_events import EventAcceptor
 from services.core.engine.definitions import DefinitionsCache
 from services.core.engine.hints import Hints, NullPublisher
+from services.core.engine.replay_run import ReplayRequest, RunReplayer
 from services.core.engine.send_events import SendEventMarks
 from services.core.runtime.clock import SystemClock
-from services.core.runtime.ids import UlidFactory, ulid_uuid
+from services.core.runtime.ids import UlidFactory, ulid_text, ulid_uuid
 from services.core.store.database import Database
-from tests.support.engine import database, postgres_url
+from tests.support.engine import ScriptedFunctions, database, executing, postgres_url, slow_commits
+from tests.support.fake_function import completed, replaying
 from tests.support.hand import Hand
-from tests.support.live_rows import LiveRows, rows
+from tests.support.live_rows import LiveRows, rows, until
 
 __all__ = ["database", "postgres_url", "rows"]
 
+SENDS_X = {"op": "send_event", "id": "s", "events": [{"name": "sent", "id": "X"}]}
 LISTENER = {"name": "listener", "triggers": [{"event": "sent"}]}
 
 
@@ -43,6 +46,22 @@ async def sending(hand: Hand, *events: EventToSend, sid: str = "s") -> UUID:
     run = await hand.start("work")
     assert await hand.answer(run, SendEvent(id=sid, name=sid, events=events)) is Status.RUNNING
     return run
+
+
+async def sent(rows: LiveRows, run: UUID) -> list[str] | None:
+    """What the run's step has answered."""
+    output = await rows.value("select output from rt.steps where run = $1 and sid = 's'", run)
+    return None if output is None else list(json.loads(output)["ids"])
+
+
+async def waits_for_a_transaction(rows: LiveRows) -> bool:
+    return bool(await rows.value("select count(*) from pg_locks where locktype = 'transactionid' and not granted"))
+
+
+def told(functions: ScriptedFunctions) -> list[tuple[str, ...]]:
+    """The ids in the step's output as requests had them."""
+    steps = [request["steps"]["s"] for request in functions.requests if "s" in request["steps"]]
+    return [tuple(step["output"]["ids"]) for step in steps]
 
 
 async def left(rows: LiveRows) -> int:
@@ -85,10 +104,106 @@ async def test_an_id_that_a_sender_used_before_is_not_sent_again(
     hand: Hand, rows: LiveRows, marks: SendEventMarks
 ) -> None:
     await hand.declare({"name": "work"}, LISTENER)
-    await hand.send("sent", event_id="X")
-    await sending(hand, EventToSend(name="sent", id="X"))
+    before = await hand.send("sent", event_id="X")
+    run = await sending(hand, EventToSend(name="sent", id="X"))
+    assert await sent(rows, run) is None, "not known before the event is accepted"
     await marks.sweep(0)
+    assert await sent(rows, run) == [ulid_text(before.id)]
     assert await rows.value("select count(*) from rt.runs where event_name = 'sent'") == 1
+
+
+async def test_a_step_answers_the_ids_of_the_events_that_are_stored(
+    hand: Hand, rows: LiveRows, marks: SendEventMarks
+) -> None:
+    """Of an id that another has used, of one that nobody has, and of one that the step itself uses twice."""
+    before = await hand.send("sent", event_id="X")
+    names = ("X", None, "Y", "Y", "Z")
+    run = await sending(hand, *(EventToSend(name="sent", id=name) for name in names))
+    size = await rows.value("select bytes from rt.live where id = $1", run)
+    await marks.sweep(0)
+    ids = await sent(rows, run)
+    assert ids is not None
+    stored = {ulid_text(row["id"]): row["event_id"] for row in await rows.rows("select id, event_id from rt.events")}
+    assert [stored[id] for id in ids] == list(names)
+    assert ids[0] == ulid_text(before.id)
+    assert ids[2] == ids[3]
+    assert size == await rows.value("select octet_length(output) from rt.steps where run = $1", run)
+
+
+async def test_a_step_whose_id_another_sender_is_just_using_answers_that_event(
+    hand: Hand, rows: LiveRows, marks: SendEventMarks
+) -> None:
+    run = await sending(hand, EventToSend(name="sent", id="X"))
+    async with slow_commits(hand.database, "rt.event_ids") as stopped:
+        other = asyncio.create_task(hand.send("sent", event_id="X"))
+        await stopped()
+        sweeping = asyncio.create_task(marks.sweep(0))
+        await until(lambda: waits_for_a_transaction(rows))
+    await sweeping
+    assert await sent(rows, run) == [ulid_text((await other).id)]
+    assert await rows.value("select count(*) from rt.events") == 1
+
+
+async def test_the_function_gets_the_ids_of_the_stored_events(hand: Hand, rows: LiveRows) -> None:
+    before = await hand.send("sent", event_id="X")
+    async with executing(hand.database, {"work": replaying(SENDS_X, completed("after"))}) as (executor, functions):
+        run = await hand.start("work")
+        executor.hint([run])
+        await functions.until(lambda: bool(told(functions)))
+
+        async def is_carried_out() -> bool:
+            return await left(rows) == 0
+
+        await until(is_carried_out)
+    assert {*told(functions)} == {(ulid_text(before.id),)}
+
+
+async def test_a_run_whose_executor_died_before_it_knew_what_it_sent_waits_for_that(
+    hand: Hand, rows: LiveRows, marks: SendEventMarks
+) -> None:
+    before = await hand.send("sent", event_id="X")
+    crashed = asyncio.Event()
+
+    async def crash(point: str) -> None:
+        if point == "after commit" and not crashed.is_set():
+            crashed.set()
+            raise RuntimeError("the process ends here")
+
+    script = replaying(SENDS_X, completed("after"))
+    async with executing(hand.database, {"work": script}, probe=crash) as (executor, functions):
+        run = await hand.start("work")
+        executor.hint([run])
+        async with asyncio.timeout(15):
+            await crashed.wait()
+
+        async def is_given_back() -> bool:
+            return bool(await rows.value("select owner is null from rt.live where id = $1", run))
+
+        await until(is_given_back)
+    assert told(functions) == []
+    async with executing(hand.database, {"work": script}) as (_, functions):
+        epoch = await rows.value("select epoch from rt.live where id = $1", run)
+
+        async def was_claimed() -> bool:
+            return bool(await rows.value("select epoch > $2 + 2 from rt.live where id = $1", run, epoch))
+
+        await until(was_claimed)
+        assert functions.requests == [], "nobody is told what is not known"
+        await marks.sweep(0)
+        await functions.until(lambda: bool(told(functions)))
+    assert {*told(functions)} == {(ulid_text(before.id),)}
+
+
+async def test_a_replay_behind_a_step_that_does_not_know_what_it_sent_comes_again(
+    hand: Hand, rows: LiveRows, marks: SendEventMarks
+) -> None:
+    run = await sending(hand, EventToSend(name="sent", id="X"))
+    await hand.answer(run, StepCompleted(id="after", name="after", output="1"))
+    replayer = RunReplayer(hand.database, DefinitionsCache(None), Hints(NullPublisher()), hand.ids)
+    request = ReplayRequest(tenant=hand.tenant, run=run, from_step="after")
+    replaying_ = asyncio.create_task(replayer.replay(request))
+    await marks.sweep(0)
+    assert await sent(rows, await replaying_) == await sent(rows, run)
 
 
 async def test_a_step_that_sends_what_cancels_its_own_run_is_stored_and_cancels_it(

@@ -26,7 +26,7 @@ from services.core.domain.op import (
 )
 from services.core.domain.run import Limits
 from services.core.domain.transition import Decision, decide
-from services.core.engine.send_events import SendMark
+from services.core.engine.send_events import SendMark, sent_output
 from services.core.runtime.clock import SystemClock
 from services.core.runtime.ids import UlidFactory, ulid_text, ulid_uuid
 from services.core.store.commit_item import CommitItem, Committed
@@ -170,13 +170,24 @@ def test_waits_that_are_no_step_have_no_step_id() -> None:
 
 
 def test_c13_sent_events_are_a_mark_with_fixed_ids_and_the_step_names_them() -> None:
+    held = lease(test=True)
+    made = item(held, SendEvent(id="s", name="s", events=(EventToSend(name="a"), EventToSend(name="b"))))
+    (step,), (row,) = made.step_rows, made.mark_rows
+    mark = SendMark.from_json(row.body)
+    assert step.output is not None
+    assert [ulid_uuid(text) for text in json.loads(step.output)["ids"]] == list(mark.ids)
+    assert made.size == len(step.output)
+
+
+def test_c13_ids_that_the_function_gave_are_named_when_the_events_are_stored() -> None:
     events = (EventToSend(name="a.b", data='{"k":1}'), EventToSend(name="c", id="mine", ts=5))
     held = lease(test=True)
     made = item(held, SendEvent(id="s", name="s", events=events))
     (step,), (row,) = made.step_rows, made.mark_rows
     mark = SendMark.from_json(row.body)
-    assert step.output is not None
-    assert [ulid_uuid(text) for text in json.loads(step.output)["ids"]] == list(mark.ids)
+    assert step.unnamed
+    assert (mark.run, mark.step) == (held.run, "s")
+    assert made.size == len(sent_output(mark.ids))
     first, second = mark.events
     assert (first.src, first.event_id) == ("w", f"{ulid_text(held.run)}/s/0")
     assert (second.src, second.event_id, second.ts) == ("u", "mine", 5)

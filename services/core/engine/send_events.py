@@ -1,5 +1,10 @@
 """`step.send_event`: durable with its step as a mark, carried out right after the commit, or by a sweep if that never
-came (rulings C13). Its ids are fixed when the mark is written, so carrying it out again changes nothing."""
+came (rulings C13). Its ids are fixed when the mark is written, so carrying it out again changes nothing.
+
+The step answers the ids of the events that are stored. They are known when the mark is written, unless the function
+gave an event an id: an event of that id may be there already. Such a step is stored without an output, which whoever
+carries the mark out adds; until then the run does not go on.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +21,15 @@ from services.core.engine.accept_plan import Incoming
 from services.core.engine.sweeping import sweep_marks
 from services.core.runtime.ids import UlidFactory, ulid_text
 from services.core.store.database import Database
-from services.core.store.queries import queries
+from services.core.store.queries import queries, tenant_query
 
 
 @dataclass(frozen=True, slots=True)
 class SendMark:
-    """The events of one step, with everything that makes accepting them twice harmless."""
+    """The events of one step of a run, with everything that makes accepting them twice harmless."""
 
+    run: UUID
+    step: str
     accept_id: UUID
     ids: tuple[UUID, ...]
     events: tuple[Incoming, ...]
@@ -50,7 +57,12 @@ class SendMark:
             )
             for place, event in enumerate(effect.events)
         ]
-        return cls(uuid4(), tuple(ids.new() for _ in incoming), tuple(incoming), trace)
+        return cls(run, effect.id, uuid4(), tuple(ids.new() for _ in incoming), tuple(incoming), trace)
+
+    @property
+    def ids_are_known(self) -> bool:
+        """Whether the events will be stored under the mark's ids: nobody else uses the keys that the engine makes."""
+        return all(event.src == "w" for event in self.events)
 
     def to_json(self) -> str:
         """The mark's body."""
@@ -63,22 +75,21 @@ class SendMark:
                 "src": event.src,
                 "ts": event.ts,
                 "project": event.project,
-                "run": str(event.run),
                 "test": event.test,
             }
             for id, event in zip(self.ids, self.events, strict=True)
         ]
-        return json.dumps({"accept_id": str(self.accept_id), "events": events, "trace": self.trace})
+        sender = {"run": str(self.run), "step": self.step}
+        return json.dumps({"accept_id": str(self.accept_id), "events": events, "trace": self.trace, **sender})
 
     @classmethod
     def from_json(cls, body: str) -> SendMark:
         """The mark of a stored body."""
         document = json.loads(body)
+        run = UUID(document["run"])
         ids = tuple(UUID(event.pop("id")) for event in document["events"])
-        events = tuple(
-            Incoming(**{**event, "run": UUID(event["run"]), "source": "workflow"}) for event in document["events"]
-        )
-        return cls(UUID(document["accept_id"]), ids, events, document["trace"])
+        events = tuple(Incoming(**event, run=run, source="workflow") for event in document["events"])
+        return cls(run, document["step"], UUID(document["accept_id"]), ids, events, document["trace"])
 
 
 def sent_output(ids: Sequence[UUID]) -> str:
@@ -101,8 +112,21 @@ class SendEventMarks:
         """
         return await sweep_marks(self._database, "send_marks", self._carry_out, min_age_ms=min_age_ms, limit=limit)
 
+    async def accept(self, tenant: int, mark: SendMark) -> str:
+        """Accept the events of a stored mark; doing it again changes nothing. The output of the step that sent them.
+
+        The mark stays until it is swept. Raises Unavailable.
+        """
+        accepted = await self._acceptor.accept_as(
+            tenant, mark.events, mark.ids, accept_id=mark.accept_id, trace=mark.trace
+        )
+        output = sent_output([each.id for each in accepted])
+        if not mark.ids_are_known:
+            async with self._database.connection() as connection:
+                await connection.execute(tenant_query("engine", "name_sent", tenant), mark.run, mark.step, output)
+        return output
+
     async def _carry_out(self, row: asyncpg.Record) -> None:
-        mark = SendMark.from_json(row["body"])
-        await self._acceptor.accept_as(row["tenant"], mark.events, mark.ids, accept_id=mark.accept_id, trace=mark.trace)
+        await self.accept(row["tenant"], SendMark.from_json(row["body"]))
         async with self._database.connection() as connection:
             await connection.execute(queries("engine")["delete_marks"], [row["id"]])

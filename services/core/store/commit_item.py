@@ -23,6 +23,11 @@ class StepRow(NamedTuple):
     att: int
     ms: int
 
+    @property
+    def unnamed(self) -> bool:
+        """Whether the ids of the events that it has sent are not known yet."""
+        return self.kind == "n" and self.status == "c" and self.output is None
+
 
 class AttemptRow(NamedTuple):
     """A failed attempt; `sid` None = of the function. `n` counts within the run, `k` within the step."""

@@ -31,6 +31,11 @@ create function rt.copy_steps_v1(p_tenant int, p_from uuid, p_to uuid, p_before 
 declare
     v_count int; v_bytes int;
 begin
+    -- A moment later it is there (send_event): asked again, the caller gets it.
+    if exists (select from rt.steps s where s.tenant = p_tenant and s.run = p_from and s.seq < p_before
+                                        and s.kind = 'n' and s.status = 'c' and s.output is null) then
+        raise serialization_failure using message = 'what a step has sent is not known yet';
+    end if;
     with c as (
         insert into rt.steps (tenant, run, sid, seq, name, kind, status, output, error, input, event, child, att, t0, t1)
         select s.tenant, p_to, s.sid, s.seq, s.name, s.kind, s.status, s.output, s.error, s.input, s.event, s.child, s.att, s.t0, s.t1

@@ -71,6 +71,9 @@ select id, tenant, body from rt.mark
 where kind = 'send_event' and id > $3 and created_at <= rt.now() - $1::bigint * interval '1 millisecond'
 order by id limit $2;
 
+-- name: name_sent
+update {t}.steps set output = $3 where run = $1 and sid = $2 and kind = 'n' and status = 'c' and output is null;
+
 -- name: delete_marks
 delete from rt.mark where id = any ($1);
 

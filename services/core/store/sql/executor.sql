@@ -37,7 +37,7 @@ left join lateral (select e.data from {t}.events e where r.event_data is null an
 where r.id = any ($1);
 
 -- name: memoized
-select run, sid, status::text as status, output, error from {t}.steps
+select run, sid, status::text as status, output, error, kind = 'n' and status = 'c' and output is null as unnamed from {t}.steps
 where run = any ($1) and status in ('c', 'f') order by run, seq;
 
 -- name: failing
