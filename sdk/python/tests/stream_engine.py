@@ -83,6 +83,8 @@ class EngineStream:
     outgoing: asyncio.Queue[pb.ConnectResponse | None] = field(default_factory=asyncio.Queue)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     beats: asyncio.Event = field(default_factory=asyncio.Event)
+    requests: list[int] = field(default_factory=list)
+    """How many messages each message of the stream held."""
 
     def say(self, *messages: pb.EngineMessage) -> None:
         """Sends messages in one."""
@@ -159,6 +161,13 @@ class EngineStream:
         ops = [await self.op() for _ in range(count)]
         return {op.id: op for op in ops}
 
+    async def heard(self) -> None:
+        """Returns when the worker has acted on everything that was said before, by what it says to something else."""
+        key = self.execute("not served", run_id="01J0000000000000000000PING")
+        op = await self.op()
+        assert (op.message.key, op.id) == (key, "run_failed")
+        self.ack(op)
+
     async def closed(self) -> None:
         """The worker closes its side, and says nothing before it."""
         async with asyncio.timeout(PATIENCE_S):
@@ -176,8 +185,9 @@ class EngineStream:
 class StreamEngine(worker_service_pb2_grpc.WorkerServiceServicer):
     """A server on a loopback port. `manners` may be changed between streams."""
 
-    def __init__(self, manners: Manners | None = None) -> None:
+    def __init__(self, manners: Manners | None = None, credentials: grpc.ServerCredentials | None = None) -> None:
         self.manners = manners or Manners()
+        self._credentials = credentials
         self.refused: list[pb.Hello] = []
         self._accepted: asyncio.Queue[EngineStream] = asyncio.Queue()
         self._server: Any = None
@@ -187,7 +197,11 @@ class StreamEngine(worker_service_pb2_grpc.WorkerServiceServicer):
         options = (("grpc.max_receive_message_length", _BIG), ("grpc.max_send_message_length", _BIG))
         self._server = grpc.aio.server(options=(*options, ("grpc.so_reuseport", 0)))
         worker_service_pb2_grpc.add_WorkerServiceServicer_to_server(self, self._server)
-        self.url = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        if self._credentials is None:
+            port = self._server.add_insecure_port("127.0.0.1:0")
+        else:
+            port = self._server.add_secure_port("127.0.0.1:0", self._credentials)
+        self.url = f"127.0.0.1:{port}"
         await self._server.start()
         return self
 
@@ -257,6 +271,7 @@ class StreamEngine(worker_service_pb2_grpc.WorkerServiceServicer):
 
 async def _read(stream: EngineStream) -> None:
     while (request := await stream.context.read()) is not grpc.aio.EOF:
+        stream.requests.append(len(request.messages))
         for message in request.messages:
             if message.WhichOneof("kind") == "heartbeat":
                 stream.beats.set()

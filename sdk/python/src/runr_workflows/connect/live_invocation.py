@@ -165,15 +165,16 @@ class LiveInvocation:
 
     def acked(self, number: int, outcome: Outcome, *, leave: bool, step: bytes | None) -> None:
         """What became of an op. One that is acknowledged twice is acknowledged once."""
-        op = self.unacked.pop(number, None)
+        op = self.unacked.get(number)
         if op is None:
             return
+        if outcome == Outcome.ABANDONED and not self._replay.over:
+            self.abandon()
+            return
+        del self.unacked[number]
         self._settled(op)
         if self._replay.over:
             self._forget_if_done()
-            return
-        if outcome == Outcome.ABANDONED:
-            self.abandon()
             return
         self._activity += 1
         if leave:
@@ -208,9 +209,9 @@ class LiveInvocation:
         if self.is_abandoned:
             return
         self.is_abandoned = True
-        for op in self.unacked.values():
-            self._settled(op)
         blocked = list(self.unacked.values())
+        for op in reversed(blocked):  # from the end, so that no room is made for those that have not been sent
+            self._settled(op)
         self.unacked.clear()
         self._finish(blocked)
         self._over(self)

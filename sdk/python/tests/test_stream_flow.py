@@ -1,0 +1,143 @@
+"""What goes over the stream together, in parts, and not before there is room."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from runr.workflows.v1 import worker_service_pb2 as pb
+
+from runr_workflows import AsyncStep, Context, Workflows
+from sdk.python.tests.engine import EVENT, KEY
+from sdk.python.tests.stream_engine import Manners
+from sdk.python.tests.stream_worker import connected
+
+
+@pytest.fixture
+def wf() -> Workflows:
+    return Workflows(signing_key=KEY)
+
+
+async def give(value: Any) -> Any:
+    return value
+
+
+@pytest.mark.parametrize("chunk", [7, 1_000_000])
+async def test_an_execute_in_parts(wf: Workflows, chunk: int) -> None:
+    data = {"text": "ü" * (2000 if chunk == 7 else 2_000_000)}
+
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> int:
+        return len(ctx.event["data"]["text"])
+
+    async with connected(wf) as stream:
+        stream.execute("w", event={**EVENT, "data": data}, chunk=chunk)
+        assert (await stream.op()).fields["output"] == len(data["text"])
+
+
+async def test_parts_of_two_executes_may_be_mixed(wf: Workflows) -> None:
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> str:
+        return ctx.run_id
+
+    async with connected(wf) as stream:
+        keys = [stream.execute("w", run_id=f"01J{n:023}", chunk=50) for n in range(2)]
+        responses = [stream.outgoing.get_nowait() for _ in range(stream.outgoing.qsize())]
+        half = len(responses) // 2
+        for pair in zip(responses[:half], responses[half:], strict=True):
+            for response in pair:
+                stream.outgoing.put_nowait(response)
+        ops = [await stream.op() for _ in keys]
+        assert {op.fields["output"] for op in ops} == {key.run_id for key in keys}
+
+
+async def test_a_large_result_is_one_op(wf: Workflows) -> None:
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> int:
+        return len(await step.run("large", give, "x" * 10_000_000))
+
+    async with connected(wf) as stream:
+        stream.execute("w")
+        stream.ack(await stream.op())
+        assert (await stream.op()).fields["output"] == 10_000_000
+
+
+async def test_ops_that_are_not_acknowledged_are_bounded(wf: Workflows) -> None:
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> int:
+        return len(await asyncio.gather(*(step.run("part", give, "x" * 400) for _ in range(6))))
+
+    async with connected(wf, Manners(max_unacked_bytes=2800)) as stream:
+        stream.execute("w")
+        ops = list((await stream.ops(3)).values())
+        await asyncio.sleep(0)
+        for number in range(4, 7):
+            assert stream.is_silent()
+            stream.ack(ops.pop(0))
+            ops.append(await stream.op())
+            assert ops[-1].number == number
+        for op in ops:
+            stream.ack(op)
+        assert (await stream.op()).last
+
+
+async def test_one_op_is_sent_however_large_it_is(wf: Workflows) -> None:
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> None:
+        await asyncio.gather(*(step.run("part", give, "x" * 400) for _ in range(2)))
+
+    async with connected(wf, Manners(max_unacked_bytes=10)) as stream:
+        stream.execute("w")
+        op = await stream.op()
+        assert stream.is_silent()
+        stream.ack(op)
+        assert (await stream.op()).number == 2
+
+
+async def test_ops_of_an_abandoned_invocation_make_room(wf: Workflows) -> None:
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> None:
+        await asyncio.gather(*(step.run("part", give, "x" * 400) for _ in range(3)))
+
+    async with connected(wf, Manners(max_unacked_bytes=10)) as stream:
+        stream.execute("w")
+        op = await stream.op()
+        stream.ack(op, outcome=3)
+        await stream.expect("end")
+        stream.execute("w", epoch=2)
+        assert (await stream.op()).message.key.epoch == 2
+
+
+async def test_what_is_ready_together_is_sent_together(wf: Workflows) -> None:
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> None:
+        await step.run("a", give, 1)
+
+    async with connected(wf) as stream:
+        messages = [stream.outgoing.get_nowait() for _ in range(stream.outgoing.qsize())]
+        for number in range(40):
+            stream.execute("w", run_id=f"01J{number:023}")
+            response = stream.outgoing.get_nowait()
+            assert response is not None
+            messages.append(response)
+        stream.say(*(each for message in messages if message is not None for each in message.messages))
+        ops = [await stream.op() for _ in range(40)]
+        stream.requests.clear()
+        acks = [pb.EngineMessage(ack=pb.Ack(key=op.message.key, number=op.number, outcome=1)) for op in ops]
+        stream.say(*acks)
+        for _ in range(40):
+            assert (await stream.op()).last
+        assert sum(stream.requests) == 40
+        assert len(stream.requests) <= 3
+
+
+async def test_messages_of_an_unknown_kind_are_ignored(wf: Workflows) -> None:
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> str:
+        return "done"
+
+    async with connected(wf) as stream:
+        stream.say(pb.EngineMessage(), pb.EngineMessage.FromString(b"\xf2\x07\x02hi"))
+        stream.execute("w")
+        assert (await stream.op()).fields["output"] == "done"

@@ -1,0 +1,420 @@
+"""Steps over the worker stream: one invocation executes many, each goes on after its acknowledgement."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from typing import Any
+
+import pytest
+
+from runr_workflows import AsyncStep, Context, StepError, Workflows
+from sdk.python.tests.engine import KEY, RUN_ID
+from sdk.python.tests.stream_engine import EngineStream, SentOp
+from sdk.python.tests.stream_worker import connected
+
+FAILED = {"status": "failed", "error": {"name": "Declined", "message": "no money", "stack": "at bank"}}
+
+
+@pytest.fixture
+def wf() -> Workflows:
+    return Workflows(signing_key=KEY)
+
+
+async def give(value: Any) -> Any:
+    return value
+
+
+async def finish(stream: EngineStream) -> SentOp:
+    """Acknowledges ops until the last one."""
+    while True:
+        op = await stream.op()
+        stream.ack(op)
+        if op.last:
+            return op
+
+
+async def test_a_run_of_steps_is_one_invocation_and_each_body_runs_once(wf: Workflows) -> None:
+    bodies: list[str] = []
+
+    async def body(name: str) -> str:
+        bodies.append(name)
+        return name.lower()
+
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> str:
+        return await step.run("A", body, "A") + await step.run("B", body, "B")
+
+    async with connected(wf) as stream:
+        stream.execute("w")
+        first = await stream.op()
+        assert first.fields | {"duration_ms": 0} == {
+            "op": "step_completed",
+            "id": "A",
+            "name": "A",
+            "duration_ms": 0,
+            "input": ["A"],
+            "output": "a",
+        }
+        assert bodies == ["A"], "the call waits for its acknowledgement"
+        assert (first.number, first.last) == (1, False)
+        stream.ack(first)
+        second = await stream.op()
+        stream.ack(second)
+        end = await stream.op()
+        assert [(op.id, op.number, op.last) for op in (second, end)] == [("B", 2, False), ("run_completed", 3, True)]
+        assert end.fields["output"] == "ab"
+        assert bodies == ["A", "B"]
+
+
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [
+        (None, None),
+        (True, True),
+        (7, 7),
+        (-0.5, -0.5),
+        ("text \ud800 ü", "text \ud800 ü"),
+        ((1, (2,)), [1, [2]]),
+        ({1: {None: 2}}, {"1": {"null": 2}}),
+        (10**40, 10**40),
+    ],
+)
+async def test_a_result_is_what_a_replay_would_read(wf: Workflows, value: Any, read: Any) -> None:
+    results: list[Any] = []
+
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> None:
+        results.append(await step.run("a", give, value))
+
+    async with connected(wf) as stream:
+        stream.execute("w")
+        await finish(stream)
+        assert results == [read]
+        assert type(results[0]) is type(read)
+
+
+async def test_memoized_steps_are_recalled_without_an_op(wf: Workflows) -> None:
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> list[Any]:
+        return [await step.run("add", give, 0), await step.run("add", give, 2), await step.run("add:1", give, 3)]
+
+    async with connected(wf) as stream:
+        stream.execute("w", {"add": {"status": "completed", "output": 1}})
+        op = await stream.op()
+        assert (op.id, op.number) == ("add:1", 1)
+        stream.ack(op)
+        op = await stream.op()
+        assert op.id == "add:1:1"
+        stream.ack(op)
+        assert (await finish(stream)).fields["output"] == [1, 2, 3]
+
+
+async def test_the_engines_result_counts_where_it_sends_one(wf: Workflows) -> None:
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> list[Any]:
+        sent = await step.send_event("tell", {"name": "order.done"})
+        await step.sleep("nap", 0)
+        try:
+            await step.run("large", give, "x")
+        except StepError as error:
+            return [sent, error.name, error.message, error.step_id, error.stack]
+        return []
+
+    async with connected(wf) as stream:
+        stream.execute("w")
+        op = await stream.op()
+        assert (op.fields["op"], op.last) == ("send_event", False)
+        stream.ack(op, {"status": "completed", "output": {"ids": ["01J"]}})
+        op = await stream.op()
+        assert (op.fields["op"], op.last) == ("sleep", False), "a sleep of nothing is answered at once"
+        stream.ack(op, {"status": "completed", "output": None})
+        stream.ack(await stream.op(), FAILED)
+        end = await finish(stream)
+        assert end.fields["output"] == [{"ids": ["01J"]}, "Declined", "no money", "large", "at bank"]
+
+
+async def test_a_failed_step_that_is_final_raises_and_the_code_goes_on(
+    wf: Workflows, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail() -> None:
+        raise ValueError("no")
+
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> str:
+        try:
+            await step.options(retries=0).run("charge", fail)
+        except StepError as error:
+            return f"{error.name}, {await step.run('refund', give, 'refunded')}"
+        return "charged"
+
+    async with connected(wf) as stream:
+        stream.execute("w", attempt=2)
+        op = await stream.op()
+        assert (op.fields["op"], op.fields["max_attempts"], op.last) == ("step_failed", 1, False)
+        assert op.fields["error"]["name"] == "ValueError"
+        stream.ack(op, FAILED)
+        assert (await finish(stream)).fields["output"] == "Declined, refunded"
+    lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert lines == [f"workflow w, run {RUN_ID}, step charge: attempt 3 failed: ValueError: no"]
+
+
+async def test_what_the_workflow_raises_fails_the_run(wf: Workflows) -> None:
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> None:
+        await step.run("a", give, 1)
+        raise KeyError("after")
+
+    async with connected(wf) as stream:
+        stream.execute("w")
+        end = await finish(stream)
+        assert (end.fields["op"], end.fields["error"]["name"], end.last) == ("run_failed", "KeyError", True)
+
+
+async def test_a_result_that_json_cannot_hold_fails_its_step(wf: Workflows) -> None:
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> None:
+        await step.run("a", give, b"bytes")
+
+    async with connected(wf) as stream:
+        stream.execute("w")
+        op = await stream.op()
+        assert (op.fields["op"], op.fields["non_retriable"]) == ("step_failed", True)
+        assert "bytes" in op.fields["error"]["message"]
+
+
+async def test_gathered_steps_run_side_by_side_and_each_goes_on_by_its_own_acknowledgement(wf: Workflows) -> None:
+    meeting = asyncio.Barrier(3)
+    seen: list[str] = []
+
+    async def body(name: str) -> str:
+        await meeting.wait()
+        return name
+
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> list[str]:
+        async def branch(name: str) -> str:
+            result = await step.run("part", body, name)
+            seen.append(name)
+            return result
+
+        return list(await asyncio.gather(*(branch(name) for name in "abc")))
+
+    async with connected(wf) as stream:
+        stream.execute("w")
+        ops = await stream.ops(3)
+        assert {step_id: op.fields["output"] for step_id, op in ops.items()} == {
+            "part": "a",
+            "part:1": "b",
+            "part:2": "c",
+        }
+        assert not any(op.last for op in ops.values())
+        for step_id in ("part:2", "part", "part:1"):
+            stream.ack(ops[step_id])
+        assert (await finish(stream)).fields["output"] == ["a", "b", "c"]
+        assert seen == ["c", "a", "b"]
+
+
+async def test_parallel_groups_of_sequential_steps_do_not_wait_for_one_another(wf: Workflows) -> None:
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> list[Any]:
+        async def group(name: str) -> list[Any]:
+            return [await step.run(f"{name}{number}", give, f"{name}{number}") for number in (1, 2)]
+
+        async with asyncio.TaskGroup() as tasks:
+            groups = [tasks.create_task(group(name)) for name in "ab"]
+        return [task.result() for task in groups]
+
+    async with connected(wf) as stream:
+        stream.execute("w")
+        first = await stream.ops(2)
+        stream.ack(first["b1"])
+        second = await stream.op()
+        assert second.id == "b2"
+        stream.ack(second)
+        stream.ack(first["a1"])
+        assert (await finish(stream)).fields["output"] == [["a1", "a2"], ["b1", "b2"]]
+
+
+async def test_sync_functions_of_an_async_workflow_run_side_by_side_in_threads(wf: Workflows) -> None:
+    meeting = threading.Barrier(2, timeout=10)
+
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> int:
+        return len(await asyncio.gather(step.run("a", meeting.wait), step.run("b", meeting.wait)))
+
+    async with connected(wf) as stream:
+        stream.execute("w")
+        for op in (await stream.ops(2)).values():
+            stream.ack(op)
+        assert (await finish(stream)).fields["output"] == 2
+    wf.close()
+
+
+async def test_an_op_that_is_acknowledged_twice_is_acknowledged_once(wf: Workflows) -> None:
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> list[Any]:
+        return [await step.run("a", give, 1), await step.run("b", give, 2)]
+
+    async with connected(wf) as stream:
+        stream.execute("w")
+        op = await stream.op()
+        stream.ack(op)
+        stream.ack(op, outcome=2, step={"status": "completed", "output": "something else"})
+        assert (await finish(stream)).fields["output"] == [1, 2]
+
+
+async def test_acknowledgements_of_strangers_are_ignored(wf: Workflows) -> None:
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> Any:
+        return await step.run("a", give, 1)
+
+    async with connected(wf) as stream:
+        key = stream.execute("w")
+        op = await stream.op()
+        for other in ({"epoch": 2}, {"invocation": 2}, {"run_id": "01J0000000000000000000000Z"}):
+            wrong = type(key)(run_id=key.run_id, epoch=key.epoch, invocation=key.invocation)
+            for name, value in other.items():
+                setattr(wrong, name, value)
+            stream.ack(op, FAILED, key=wrong)
+        stream.ack(op)
+        assert (await finish(stream)).fields["output"] == 1
+
+
+async def test_a_nested_step_fails_the_run_once_the_others_have_ended(wf: Workflows) -> None:
+    later: list[str] = []
+    slow = asyncio.Event()
+
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> None:
+        async def outer() -> str:
+            try:
+                return await step.run("inner", give, "inner")
+            except BaseException:
+                later.append("swallowed")
+                return "swallowed"
+
+        await asyncio.gather(step.run("slow", slow.wait), step.run("outer", outer))
+
+    async with connected(wf) as stream:
+        stream.execute("w")
+        while not later:
+            await asyncio.sleep(0)
+        assert stream.is_silent()
+        slow.set()
+        op = await stream.op()
+        assert (op.id, op.last) == ("slow", False), "a body that was executed is not lost"
+        end = await stream.op()
+        assert (end.fields["op"], end.fields["non_retriable"], end.last) == ("run_failed", True, True)
+        assert end.fields["error"]["name"] == "NestedStepError"
+        assert "'inner'" in end.fields["error"]["message"]
+        assert "'outer'" in end.fields["error"]["message"]
+
+
+async def test_a_nested_step_from_the_thread_of_a_sync_body_is_found_too(wf: Workflows) -> None:
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> None:
+        await step.run("outer", lambda: step.run("inner", give, 1))
+
+    async with connected(wf) as stream:
+        stream.execute("w")
+        end = await stream.op()
+        assert (end.fields["op"], end.fields["error"]["name"], end.last) == ("run_failed", "NestedStepError", True)
+    wf.close()
+
+
+async def test_a_step_call_that_is_never_awaited_fails_the_run(wf: Workflows) -> None:
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> None:
+        await step.run("a", give, 1)
+        step.run("forgotten", give, 2)
+
+    async with connected(wf) as stream:
+        stream.execute("w")
+        end = await finish(stream)
+        assert end.fields["error"]["name"] == "StepNotAwaitedError"
+        assert "forgotten" in end.fields["error"]["message"]
+
+
+async def test_a_timeout_of_user_code_around_a_body_leaves_the_step_undone(wf: Workflows) -> None:
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> None:
+        try:
+            async with asyncio.timeout(0.01):
+                await step.run("slow", asyncio.sleep, 60)
+        except TimeoutError:
+            await step.run("instead", give, None)
+
+    async with connected(wf) as stream:
+        stream.execute("w")
+        op = await stream.op()
+        assert (op.id, op.number) == ("instead", 1)
+        stream.ack(op)
+        assert (await finish(stream)).fields["op"] == "run_completed"
+
+
+async def test_the_logger_is_silent_about_what_was_logged_before(
+    wf: Workflows, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "runr_workflows.workflow")
+
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> None:
+        ctx.logger.info("begins")
+        await step.run("a", give, 1)
+        ctx.logger.info("between a and b")
+        await step.run("b", give, 1)
+        ctx.logger.info("after b")
+
+    async with connected(wf) as stream:
+        stream.execute("w", {"a": {"status": "completed", "output": 1}})
+        await finish(stream)
+    assert [r.getMessage() for r in caplog.records if r.name.endswith(".w")] == ["between a and b", "after b"]
+
+
+async def test_a_stored_step_resets_the_attempt(wf: Workflows) -> None:
+    attempts: list[int] = []
+
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> None:
+        async def body() -> None:
+            attempts.append(ctx.attempt)
+
+        await step.run("a", body)
+        await step.run("b", body)
+
+    async with connected(wf) as stream:
+        stream.execute("w", attempt=2)
+        await finish(stream)
+        assert attempts == [2, 0]
+
+
+async def test_many_invocations_share_the_stream(wf: Workflows) -> None:
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> list[str]:
+        return [await step.run("id", give, ctx.run_id), await step.run("again", give, ctx.run_id)]
+
+    runs = [f"01J{number:023}" for number in range(50)]
+    async with connected(wf) as stream:
+        for run_id in runs:
+            stream.execute("w", run_id=run_id)
+        ended: dict[str, Any] = {}
+        while len(ended) < len(runs):
+            op = await stream.op()
+            stream.ack(op)
+            if op.last:
+                ended[op.message.key.run_id] = op.fields["output"]
+        assert ended == {run_id: [run_id, run_id] for run_id in runs}
+
+
+async def test_the_trace_context_of_an_invocation(wf: Workflows) -> None:
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> str | None:
+        return ctx.traceparent
+
+    async with connected(wf) as stream:
+        stream.execute("w", traceparent=parent)
+        assert (await finish(stream)).fields["output"] == parent
