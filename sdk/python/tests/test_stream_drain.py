@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from runr.workflows.v1 import worker_service_pb2 as pb
 
 from runr_workflows import AsyncStep, Context, Step, Workflows
 from sdk.python.tests.engine import KEY
@@ -87,8 +88,6 @@ async def test_a_stream_that_breaks_during_a_drain_is_resumed(wf: Workflows) -> 
         second = await engine.accept()
         await second.expect("drain")
         resume = await second.expect("resume")
-        from runr.workflows.v1 import worker_service_pb2 as pb
-
         key = resume.items[0].key
         item = pb.ResumeAck.Item(key=key, resumed_as=key)
         second.say(pb.EngineMessage(resume_ack=pb.ResumeAck(items=[item])))

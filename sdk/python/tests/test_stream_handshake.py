@@ -9,6 +9,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from runr.workflows.v1 import worker_service_pb2 as pb
 from tests.support.certificate import self_signed
 
 from runr_workflows import AsyncStep, ConnectError, Context, Workflows
@@ -103,8 +104,6 @@ async def test_what_passes_is_tried_again() -> None:
 
 
 async def test_a_superseded_worker_stops() -> None:
-    from runr.workflows.v1 import worker_service_pb2 as pb
-
     async with StreamEngine() as engine:
         serving = asyncio.create_task(served().connect_async(engine.url))
         stream = await engine.accept()
