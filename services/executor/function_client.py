@@ -118,7 +118,9 @@ class HttpFunctionClient:
         """See `FunctionClient.call`."""
         endpoint = self._guard.endpoint(target.url)
         signature, body = await self._seal(target, request_text)
-        own = "".join([f"{name}: {_field_value(value)}\r\n" for name, value in headers.items()])
+        if _NOT_IN_A_FIELD.search("".join(headers.values())):
+            raise ValueError(f"not the values of headers: {headers!a}")
+        own = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         request = Request(
             target=endpoint.target,
             host=_host_field(endpoint),
@@ -157,12 +159,6 @@ def _sealed(keys: tuple[str, ...], t: int, request_text: str) -> tuple[str, byte
 def _host_field(endpoint: ParsedEndpoint) -> str:
     host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host.removesuffix(".")
     return host if endpoint.port == _DEFAULT_PORT[endpoint.scheme] else f"{host}:{endpoint.port}"
-
-
-def _field_value(value: str) -> str:
-    if _NOT_IN_A_FIELD.search(value):
-        raise ValueError(f"not the value of a header: {value!a}")
-    return value
 
 
 def _fault(error: HttpError, timeout_s: float) -> FunctionFault:
