@@ -12,6 +12,7 @@ from services.core.domain.op import BadStep, FunctionFault, Invoke, Op, OpError,
 from services.core.runtime.clock import Clock
 from services.core.runtime.off_loop import OffLoop
 from services.core.runtime.settings import FunctionSettings
+from services.core.runtime.traceparent import headers as trace_headers
 from services.executor.current_definitions import CurrentDefinitions
 from services.executor.endpoint import endpoint_of
 from services.executor.function_client import FunctionClient, Target
@@ -72,15 +73,13 @@ class Invoker:
         return await self._off_loop.run(len(answer.body), parse_answer, answer.status, answer.body, limits=self._limits)
 
     @staticmethod
-    def _headers(lease: Lease, traceparent: str | None) -> Mapping[str, str]:
-        headers = {
+    def _headers(lease: Lease, trace: str | None) -> Mapping[str, str]:
+        return {
             "X-RunR-Workflow": lease.entry.name,
             "X-RunR-Run-Id": lease.run_text,
             "X-RunR-Attempt": str(lease.attempt),
+            **trace_headers(trace),
         }
-        if traceparent:
-            headers["traceparent"] = traceparent
-        return headers
 
 
 def startable(lease: Lease, op: Op) -> Op:

@@ -25,6 +25,7 @@ from services.core.engine.tokens import actor_of
 from services.core.runtime.clock import Clock
 from services.core.runtime.sealing import Sealer
 from services.core.runtime.settings import FunctionSettings
+from services.core.runtime.traceparent import headers as trace_headers
 from services.core.store.access import TenantRow, get_tenant, write_audit
 from services.core.store.database import Database
 from services.core.store.projects import ProjectRow, get_project, lock_project, set_endpoint, set_key
@@ -167,7 +168,7 @@ class ProjectFunctions:
             Target(url, entry.keys, self._settings.verify_tls),
             unix_s=self._clock.unix_ms() // 1_000,
             timeout_s=min(_INTROSPECT_S, self._settings.request_timeout_s),
-            headers={"traceparent": traceparent} if traceparent else None,
+            headers=trace_headers(traceparent),
         )
 
     async def _check_endpoint(self, url: str) -> None:

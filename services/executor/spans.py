@@ -63,6 +63,7 @@ class Invocation:
         self._telemetry = telemetry
         self._runs = runs
         self._lease = lease
+        self._attempt = lease.attempt  # as the function was told; the lease has moved on when the span is recorded
         self._begun_ns = 0
         self._answered_ns = 0
         self._item: CommitItem | None = None
@@ -101,7 +102,7 @@ class Invocation:
         lease = self._lease
         attributes: dict[str, Attribute] = {
             **run_attributes(lease.run, lease.entry.name),
-            "runr.attempt": lease.attempt,
+            "runr.attempt": self._attempt,
         }
         failure = None
         if item is not None:

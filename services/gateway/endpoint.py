@@ -137,11 +137,11 @@ def _metadata(request: web.Request, *, public: bool = False) -> Metadata:
         # Taking a write and ignoring the key that should keep it from happening twice would be worse than refusing it.
         raise Unsupported("the Idempotency-Key header is not in this version: use event ids and idempotency_key")
     if public:
-        return call_metadata(None, traceparent=request[REQUEST_TRACE].traceparent)
+        return call_metadata(None, trace=request[REQUEST_TRACE].traceparent)
     token = bearer_token(request.headers.get("Authorization"))
     if not _TOKEN.fullmatch(token):
         raise Unauthenticated("this token is not known")
     tenant = request.headers.get("X-Tenant-ID")
     if tenant is not None and not _TENANT.fullmatch(tenant):
         raise PermissionDenied("you are not a member of the tenant that X-Tenant-ID names")
-    return call_metadata(token, tenant=tenant, traceparent=request[REQUEST_TRACE].traceparent)
+    return call_metadata(token, tenant=tenant, trace=request[REQUEST_TRACE].traceparent)

@@ -12,7 +12,7 @@ from aiohttp.typedefs import Handler, Middleware
 from opentelemetry.trace import SpanKind
 
 from services.core.runtime.telemetry import Telemetry
-from services.core.runtime.traceparent import extract
+from services.core.runtime.traceparent import extract, received
 from services.gateway.problem import as_domain_error, problem_response
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ def observing(telemetry: Telemetry, *, write_timeout_s: float) -> Middleware:
     @web.middleware
     async def observe(request: web.Request, handler: Handler) -> web.StreamResponse:
         start_ns = telemetry.now_ns()
-        trace = _trace(telemetry, request.headers.get("traceparent"))
+        trace = _trace(telemetry, _received(request))
         request[REQUEST_TRACE] = trace
         try:
             response = await handler(request)
@@ -58,8 +58,12 @@ def observing(telemetry: Telemetry, *, write_timeout_s: float) -> Middleware:
     return observe
 
 
-def _trace(telemetry: Telemetry, header: str | None) -> RequestTrace:
-    parent = header if extract(header) else None
+def _received(request: web.Request) -> str | None:
+    # A `tracestate` may be spread over several headers.
+    return received(request.headers.get("traceparent"), ",".join(request.headers.getall("tracestate", ())))
+
+
+def _trace(telemetry: Telemetry, parent: str | None) -> RequestTrace:
     traceparent = telemetry.reserve(parent)
     identity = extract(traceparent)
     if identity is not None:

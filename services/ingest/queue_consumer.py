@@ -33,7 +33,7 @@ from services.core.domain.queue_message import entry_key, payload_fields
 from services.core.domain.retry import backoff_ms
 from services.core.engine.bootstrap import DEFAULT_TENANT
 from services.core.engine.deliver_message import Entry, MessageDeliverer
-from services.core.runtime.traceparent import extract
+from services.core.runtime.traceparent import received
 from services.core.store.database import Database
 from services.core.store.queues import QueueProject
 
@@ -180,8 +180,8 @@ class QueueConsumer:
         except InvalidInput as error:
             await self._bury(session, message, error)
             return None
-        trace = message.headers.get("traceparent")
-        return _Taken(message, entry, trace if extract(trace) else None)
+        trace = received(message.headers.get("traceparent"), message.headers.get("tracestate"))
+        return _Taken(message, entry, trace)
 
     async def _fault_of(self, group: Sequence[_Taken]) -> Exception | None:
         """Accept them all, or none; why not, if the reason is one of them. Raises _DatabaseAway."""

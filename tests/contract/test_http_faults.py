@@ -102,6 +102,21 @@ async def test_every_request_has_a_trace_id_that_its_service_knows() -> None:
     assert broken.json["trace_id"] == broken.headers["x-trace-id"] != plain.headers["x-trace-id"]
 
 
+async def test_a_tracestate_goes_on_to_the_service() -> None:
+    seen: list[str] = []
+
+    async def note(request: Any, context: Any) -> Any:
+        seen.append(current_call().traceparent)
+        return await get_run(request, context)
+
+    async with gateway({"run.GetRun": note}) as client:
+        for state in ("a=1, b=2", "a=1,a=2", "x" * 600):
+            await client.call("GET", "/api/runs/r", headers={"traceparent": TRACEPARENT, "tracestate": state})
+        await client.call("GET", "/api/runs/r", headers={"tracestate": "a=1"})
+    assert [text.partition(" ")[0] for text in seen[:1]] == ["a=1,b=2"]
+    assert [text.partition("-")[0] for text in seen] == ["a=1,b=2 00", "00", "00", "00"]
+
+
 async def test_spans_go_from_the_caller_through_the_gateway_to_the_service() -> None:
     exporter = InMemorySpanExporter()
     telemetry = start_telemetry("test", TelemetrySettings(), exporter=exporter)

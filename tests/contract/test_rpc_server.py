@@ -85,7 +85,7 @@ async def who(request: Any, context: Any) -> run_service_pb2.GetRunResponse:
 
 async def test_the_servicer_knows_the_caller_and_the_trace() -> None:
     async with connected(rpc_server({"run.GetRun": who})) as channel:
-        answer = await get_run(channel, tenant="acme", traceparent=TRACEPARENT)
+        answer = await get_run(channel, tenant="acme", trace=TRACEPARENT)
     assert (answer.run.id, answer.run.attempt, answer.run.trace_id) == ("admin", 2, TRACEPARENT)
 
 
@@ -205,7 +205,7 @@ async def test_a_fault_of_ours_is_masked_and_logged(caplog: pytest.LogCaptureFix
     with caplog.at_level(logging.ERROR):
         async with connected(rpc_server({"run.GetRun": raising(RuntimeError("password=hunter2"))})) as channel:
             with pytest.raises(DomainError) as caught:
-                await get_run(channel, traceparent=TRACEPARENT)
+                await get_run(channel, trace=TRACEPARENT)
     assert type(caught.value) is DomainError
     assert "hunter2" not in caught.value.message
     assert caught.value.metadata["trace_id"] == TRACEPARENT.split("-")[1]

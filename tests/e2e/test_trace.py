@@ -16,7 +16,7 @@ from tests.support.otlp_receiver import OtlpReceiver, otlp_receiver, tree
 from tests.support.postgres import run_apart
 from tests.support.rest import Rest, step_of
 from tests.support.stack import Servers, Stack
-from tests.support.traces import Seen, below, leaf, named, node, orders, send, shape, start, trace_of
+from tests.support.traces import Seen, below, leaf, named, node, orders, post, send, shape, start, trace_of
 from tests.support.workflow_app import Bodies, serving
 
 SENT = "runr.workflows.v1.EventService/SendEvents"
@@ -187,6 +187,29 @@ async def test_a_caller_of_the_api_goes_on_with_its_own_trace(
     (root,) = [span for span in spans if span.service == "runr-gateway"]
     assert root.parent_id == their_span
     assert {span.run for span in spans if span.name == "invoke tax"} == {run}
+
+
+@pytest.mark.parametrize("flags", ["01", "00"])
+async def test_the_tracestate_of_a_caller_reaches_the_function_of_every_run_that_follows(
+    rest: Rest, receiver: OtlpReceiver, bodies: Bodies, seen: Seen, flags: str
+) -> None:
+    theirs = secrets.token_hex(16)
+    mine = {"traceparent": f"00-{theirs}-{secrets.token_hex(8)}-{flags}", "tracestate": "congo=t61 , rojo@vendor=00f0"}
+    run, trace_id = await start(rest, "bill", None, **mine)  # a child, and an event that starts another run
+    assert trace_id == theirs
+    assert await rest.completed(run) == 7
+    created, _ = await send(rest, "order.created", {"order_id": "o-9"}, **mine)
+    (order,) = created["runs"]
+    await rest.becomes(order, "waiting")
+    await send(rest, "order.shipped", {"order_id": "o-9"})
+    assert await rest.completed(order) == "shipped"
+    assert seen.states() == {"congo=t61,rojo@vendor=00f0"}
+    assert {text and text[3:35] for text in seen.of(order)} == {theirs}
+    replayed, _ = await post(rest, f"/runs/{run}/replay", {}, traceparent=mine["traceparent"], tracestate="NO")
+    assert await rest.completed(replayed["id"]) == 7
+    assert seen.states() == {"congo=t61,rojo@vendor=00f0", None}
+    found = await trace_of(rest, receiver, theirs)
+    assert bool([span for span in found if span.run == order]) is (flags == "01")
 
 
 @pytest.mark.parametrize("malformed", ["nonsense", "00-" + "0" * 32 + "-b7ad6b7169203331-01", "ff-1-1-1"])

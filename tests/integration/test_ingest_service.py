@@ -85,7 +85,7 @@ class Ingest:
 async def ask(method: Callable[..., Any], request: Any, *, token: str | None = BOOTSTRAP_TOKEN, **options: Any) -> Any:
     """The answer of a call; the error that it stands for."""
     try:
-        return await method(request, metadata=call_metadata(token, traceparent=TRACE, **options), timeout=20)
+        return await method(request, metadata=call_metadata(token, trace=TRACE, **options), timeout=20)
     except grpc.aio.AioRpcError as error:
         raise from_rpc_error(error) from error
 

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from runr_workflows import Context, RetryAfterError, Step, Workflows
@@ -23,17 +23,22 @@ class Seen:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._seen: list[tuple[str, str | None]] = []
+        self._seen: list[tuple[str, Mapping[str, str]]] = []
 
     def note(self, ctx: Context) -> None:
         """Called by a workflow."""
         with self._lock:
-            self._seen.append((ctx.run_id, ctx.traceparent))
+            self._seen.append((ctx.run_id, ctx.trace_context))
 
     def of(self, run: str) -> list[str | None]:
         """Those of one run."""
         with self._lock:
-            return [traceparent for id, traceparent in self._seen if id == run]
+            return [context.get("traceparent") for id, context in self._seen if id == run]
+
+    def states(self) -> set[str | None]:
+        """The `tracestate` of all."""
+        with self._lock:
+            return {context.get("tracestate") for _, context in self._seen}
 
 
 def orders(seen: Seen) -> Callable[[Workflows, Bodies], None]:

@@ -17,7 +17,7 @@ from opentelemetry.trace import SpanContext, StatusCode, TraceFlags
 from services.core.runtime.config import ConfigError, load
 from services.core.runtime.settings import TelemetrySettings
 from services.core.runtime.telemetry import Telemetry, start_telemetry
-from services.core.runtime.traceparent import extract, inject, is_sampled
+from services.core.runtime.traceparent import extract, headers, inject, is_sampled, received
 
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 UNSAMPLED = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
@@ -136,6 +136,81 @@ def test_a_future_version_is_read_as_far_as_it_is_known() -> None:
 def test_what_is_sampled_can_be_read(text: str) -> None:
     context = extract(text)
     assert is_sampled(text) is (context is not None and bool(context.trace_flags & TraceFlags.SAMPLED))
+
+
+STATE = "congo=t61rcWkgMzE,rojo@vendor=00f067aa0ba902b7"
+
+
+@pytest.mark.parametrize(
+    ("tracestate", "kept"),
+    [
+        (None, ""),
+        ("", ""),
+        (" , ,", ""),
+        (STATE, STATE),
+        (" congo=t61rcWkgMzE ,\trojo@vendor=00f067aa0ba902b7,", STATE),
+        ("a=x y!~", "a=x y!~"),
+        ("a=", ""),
+        ("a", ""),
+        ("A=1", ""),
+        ("1a=1", ""),
+        ("1a@v=1", "1a@v=1"),
+        ("a=1=2", ""),
+        ("a=\u00fc", ""),
+        ("a=1\nb=2", ""),
+        ("a=1,a=2", ""),
+        (f"{'k' * 257}=1", ""),
+        (f"a={'v' * 257}", ""),
+        (",".join(f"k{number}=1" for number in range(32)), ",".join(f"k{number}=1" for number in range(32))),
+        (",".join(f"k{number}=1" for number in range(33)), ""),
+        (
+            f"a=1,long={'v' * 200},b={'v' * 110},c={'v' * 110},d={'v' * 110}",
+            f"a=1,b={'v' * 110},c={'v' * 110},d={'v' * 110}",
+        ),
+        (
+            ",".join(f"k{number}={'v' * 100}" for number in range(6)),
+            ",".join(f"k{number}={'v' * 100}" for number in range(4)),
+        ),
+    ],
+)
+def test_a_tracestate_is_kept_as_the_standard_wants_it(tracestate: str | None, kept: str) -> None:
+    text = received(CALLER, tracestate)
+    assert text == (f"{kept} {CALLER}" if kept else CALLER)
+    assert headers(text) == ({"traceparent": CALLER, "tracestate": kept} if kept else {"traceparent": CALLER})
+    assert len(kept) <= 512
+
+
+@pytest.mark.parametrize("traceparent", [None, "", "nonsense", f"congo=1 {CALLER}", f"{CALLER} {CALLER}"])
+def test_without_a_good_traceparent_there_is_no_tracestate(traceparent: str | None) -> None:
+    assert received(traceparent, STATE) is None
+    assert headers(None) == headers("") == {}
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("caller", [CALLER, UNSAMPLED])
+def test_the_tracestate_goes_along_to_every_span_below(
+    enabled: bool, caller: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    telemetry, exporter = recording() if enabled else (Telemetry.off(), InMemorySpanExporter())
+    run = telemetry.reserve(received(caller, STATE))
+    step = telemetry.below(run)
+    assert headers(run)["tracestate"] == headers(step)["tracestate"] == STATE
+    assert (is_sampled(run), is_sampled(step)) == (caller == CALLER, caller == CALLER)
+    assert run.endswith(caller[-2:])  # by which the store finds those that are sampled
+    telemetry.record("step", start_ns=1, end_ns=2, parent=run, identity=step)
+    exported = [span.context.trace_state.to_header() for span in spans(telemetry, exporter).values() if span.context]
+    assert exported == [STATE] * (enabled and caller == CALLER)
+    assert caplog.records == []
+
+
+@given(st.text(max_size=80), st.text(alphabet="ab=,@ \t1_*/-~", max_size=600))
+def test_whatever_comes_in_is_readable_or_dropped(strange: str, close: str) -> None:
+    for tracestate in (strange, close):
+        text = received(CALLER, tracestate)
+        assert text is not None
+        context = extract(text)
+        assert context is not None
+        assert inject(context) == text
 
 
 def test_a_link_leads_to_another_trace_and_a_malformed_one_nowhere() -> None:

@@ -101,6 +101,7 @@ class EngineStream:
         open_steps: Sequence[str] = (),
         chunk: int = 1_000_000,
         traceparent: str = "",
+        tracestate: str = "",
         **more: Any,
     ) -> pb.InvocationKey:
         """Sends an Execute, in parts of `chunk` bytes."""
@@ -110,6 +111,7 @@ class EngineStream:
             part = pb.Execute(key=key, request_chunk=text[at : at + chunk], last=at + chunk >= len(text))
             if at == 0:
                 part.workflow, part.request_bytes, part.traceparent = workflow, len(text), traceparent
+                part.tracestate = tracestate
                 part.open_steps.extend(open_steps)
             self.say(pb.EngineMessage(execute=part))
         return key

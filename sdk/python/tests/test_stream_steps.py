@@ -412,9 +412,12 @@ async def test_the_trace_context_of_an_invocation(wf: Workflows) -> None:
     parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
     @wf.workflow("w")
-    async def workflow(ctx: Context, step: AsyncStep) -> str | None:
-        return ctx.traceparent
+    async def workflow(ctx: Context, step: AsyncStep) -> dict[str, str]:
+        assert ctx.traceparent == parent
+        return dict(ctx.trace_context)
 
     async with connected(wf) as stream:
         stream.execute("w", traceparent=parent)
-        assert (await finish(stream)).fields["output"] == parent
+        assert (await finish(stream)).fields["output"] == {"traceparent": parent}
+        stream.execute("w", traceparent=parent, tracestate="a=1", epoch=2, chunk=40)
+        assert (await finish(stream)).fields["output"] == {"traceparent": parent, "tracestate": "a=1"}

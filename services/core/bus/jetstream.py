@@ -22,6 +22,7 @@ from services.core.bus.session import FAULTS, Session
 from services.core.bus.stream import ensure_ready_stream, pending_hints
 from services.core.bus.subjects import Subjects, partition_of
 from services.core.runtime.lifecycle import Component
+from services.core.runtime.traceparent import headers
 
 log = logging.getLogger(__name__)
 
@@ -270,8 +271,8 @@ class Bus(Component):
     async def _send_queued(self, session: Session) -> None:
         while self._outbox and session is self._session:
             message = self._outbox.popleft()
-            headers = {"traceparent": message.traceparent} if message.traceparent else None
-            await session.client.publish(message.subject, message.data, headers=headers)
+            sent = dict(headers(message.traceparent)) or None
+            await session.client.publish(message.subject, message.data, headers=sent)
 
     async def _keep_stream(self, session: Session) -> None:
         """Make sure of the stream and its consumer now, when somebody missed them, and every half minute."""

@@ -12,6 +12,7 @@ from services.core.rpc.interceptor import DETAILS_LIMIT
 from services.core.rpc.server import MAX_MESSAGE_BYTES
 from services.core.rpc.status import MAX_DETAILS_BYTES
 from services.core.runtime.parse import Address
+from services.core.runtime.traceparent import headers
 
 _OPTIONS = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
@@ -44,13 +45,13 @@ def open_channel(address: Address, *, credentials: grpc.ChannelCredentials | Non
 
 
 def call_metadata(
-    token: str | None, *, tenant: str | None = None, traceparent: str | None = None
+    token: str | None, *, tenant: str | None = None, trace: str | None = None
 ) -> tuple[tuple[str, str], ...]:
     """The metadata of a call: credentials, trace, and that long error details are welcome."""
     pairs: Mapping[str, str | None] = {
         "authorization": f"Bearer {token}" if token else None,
         "x-tenant-id": tenant,
-        "traceparent": traceparent,
+        **headers(trace),
         DETAILS_LIMIT: str(MAX_DETAILS_BYTES),
     }
     return tuple((key, value) for key, value in pairs.items() if value)

@@ -19,7 +19,7 @@ from services.core.rpc.authorize import authorize, permission_of
 from services.core.rpc.call_context import Authenticator, Call, enter_call
 from services.core.rpc.status import DEFAULT_DETAILS_BYTES, MAX_DETAILS_BYTES, internal_error, row_of, to_grpc
 from services.core.runtime.telemetry import Telemetry
-from services.core.runtime.traceparent import extract
+from services.core.runtime.traceparent import extract, received
 
 log = logging.getLogger(__name__)
 
@@ -68,8 +68,7 @@ class _Around:
         self._metadata: Mapping[str, str | bytes] = dict(details.invocation_metadata or ())
         self._authenticator = authenticator
         self._telemetry = telemetry
-        parent = self._metadata.get("traceparent")
-        self._parent = parent if isinstance(parent, str) and extract(parent) else None
+        self._parent = received(self._text("traceparent"), self._text("tracestate"))
         self._traceparent = telemetry.reserve(self._parent)
         identity = extract(self._traceparent)
         self._trace_id = f"{identity.trace_id:032x}" if identity else secrets.token_hex(16)
@@ -108,6 +107,10 @@ class _Around:
                 await self._leave(error, context)
 
         return behavior
+
+    def _text(self, key: str) -> str | None:
+        value = self._metadata.get(key)
+        return value if isinstance(value, str) else None
 
     async def _enter(self) -> None:
         permission = permission_of(self._method)

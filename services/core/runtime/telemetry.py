@@ -1,7 +1,8 @@
 """Traces by OpenTelemetry: one provider per process, set up from the standard OTEL_* variables.
 
 Off unless an exporter is named, and then every helper returns at once. A run's spans are built after the fact from
-stored times, so their ids are needed before they exist: `reserve` and `below` give the `traceparent` of a span to come,
+stored times, so their ids are needed before they exist: `reserve` and `below` give the text of a span to come (the
+`traceparent`, and before it the caller's `tracestate`, if there is one; see `traceparent.py`),
 and `record` makes that span later, in any process. The sampling decision is in the flags: only `reserve` asks the
 sampler, where a request comes in.
 """
@@ -66,7 +67,15 @@ class Telemetry:
         trace_id = above.trace_id if above else self._ids.generate_trace_id()
         decision = self._sampler.should_sample(parent_context(parent), trace_id, "run").decision
         flags = TraceFlags(TraceFlags.SAMPLED if decision is Decision.RECORD_AND_SAMPLE else TraceFlags.DEFAULT)
-        return inject(SpanContext(trace_id, self._ids.generate_span_id(), is_remote=False, trace_flags=flags))
+        return inject(
+            SpanContext(
+                trace_id,
+                self._ids.generate_span_id(),
+                is_remote=False,
+                trace_flags=flags,
+                trace_state=above.trace_state if above else None,
+            )
+        )
 
     def below(self, parent: str) -> str:
         """The `traceparent` of a span to be recorded later below `parent`, recorded if `parent` is."""
@@ -74,7 +83,15 @@ class Telemetry:
         if not self.enabled or above is None:
             return parent
         span_id = self._ids.generate_span_id()
-        return inject(SpanContext(above.trace_id, span_id, is_remote=False, trace_flags=above.trace_flags))
+        return inject(
+            SpanContext(
+                above.trace_id,
+                span_id,
+                is_remote=False,
+                trace_flags=above.trace_flags,
+                trace_state=above.trace_state,
+            )
+        )
 
     def record(
         self,

@@ -9,6 +9,7 @@ from runr.workflows.v1 import worker_service_pb2 as pb
 
 from services.core.domain.op import FunctionFault
 from services.core.runtime.clock import Clock
+from services.core.runtime.traceparent import headers
 from services.executor.worker_stream.invocation import Key, LiveInvocation, key_of
 from services.executor.worker_stream.outbox import Outbox
 
@@ -97,7 +98,8 @@ class WorkerSession:
             if at == 0:
                 part.workflow = workflow
                 part.request_bytes = len(text)
-                part.traceparent = traceparent or ""
+                for name, value in headers(traceparent).items():
+                    setattr(part, name, value)
                 part.open_steps.extend(open_steps)
             self.send(pb.EngineMessage(execute=part), len(chunk))
         return invocation

@@ -65,7 +65,7 @@ create table rt.runs (
     replay_of   uuid,
     tags        jsonb not null default '[]',
     version     text not null default '',
-    trace       text,                              -- traceparent of the request that started it
+    trace       text,                              -- of the request that started it: [tracestate ]traceparent
     primary key (id, tenant)
 ) partition by list (tenant);
 create index runs_event on rt.runs (event);

@@ -130,7 +130,8 @@ class Session:
         chunks.append(part.request_chunk)
         if part.last:
             request = b"".join(chunks) if len(chunks) > 1 else chunks[0]
-            self._execute(stream, Execution(place[1], request, first.traceparent, tuple(first.open_steps)))
+            opened = tuple(first.open_steps)
+            self._execute(stream, Execution(place[1], request, first.traceparent, opened, first.tracestate))
         else:
             self._parts[place] = (first, chunks)
 

@@ -35,6 +35,7 @@ class Execution:
     request: bytes
     traceparent: str
     open_steps: Sequence[str]
+    tracestate: str = ""
 
 
 class Starter:
@@ -62,7 +63,8 @@ class Starter:
         replay = LiveReplay(
             request.steps, execution.open_steps, parallel=workflow.is_async, capture_input=self._capture_input
         )
-        trace = trace_context(lambda name: execution.traceparent if name == "traceparent" else None)
+        sent = {"traceparent": execution.traceparent, "tracestate": execution.tracestate}
+        trace = trace_context(lambda name: sent[name] or None)
         invocation = Invocation(workflow, request, replay, trace=trace)
         code = self._code(invocation, replay, lambda: ended(live))
         live = LiveInvocation(

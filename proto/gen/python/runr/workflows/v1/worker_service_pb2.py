@@ -26,7 +26,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from runr.workflows.v1 import options_pb2 as runr_dot_workflows_dot_v1_dot_options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&runr/workflows/v1/worker_service.proto\x12\x11runr.workflows.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1frunr/workflows/v1/options.proto\"D\n\x0e\x43onnectRequest\x12\x32\n\x08messages\x18\x01 \x03(\x0b\x32 .runr.workflows.v1.WorkerMessage\"E\n\x0f\x43onnectResponse\x12\x32\n\x08messages\x18\x01 \x03(\x0b\x32 .runr.workflows.v1.EngineMessage\"\xd2\x02\n\rWorkerMessage\x12)\n\x05hello\x18\x01 \x01(\x0b\x32\x18.runr.workflows.v1.HelloH\x00\x12-\n\x07\x63redits\x18\x02 \x01(\x0b\x32\x1a.runr.workflows.v1.CreditsH\x00\x12#\n\x02op\x18\x03 \x01(\x0b\x32\x15.runr.workflows.v1.OpH\x00\x12/\n\x03\x65nd\x18\x04 \x01(\x0b\x32 .runr.workflows.v1.InvocationEndH\x00\x12+\n\x06resume\x18\x05 \x01(\x0b\x32\x19.runr.workflows.v1.ResumeH\x00\x12)\n\x05\x64rain\x18\x06 \x01(\x0b\x32\x18.runr.workflows.v1.DrainH\x00\x12\x31\n\theartbeat\x18\x07 \x01(\x0b\x32\x1c.runr.workflows.v1.HeartbeatH\x00\x42\x06\n\x04kind\"\xf1\x03\n\rEngineMessage\x12\x30\n\thello_ack\x18\x01 \x01(\x0b\x32\x1b.runr.workflows.v1.HelloAckH\x00\x12-\n\x07\x65xecute\x18\x02 \x01(\x0b\x32\x1a.runr.workflows.v1.ExecuteH\x00\x12%\n\x03\x61\x63k\x18\x03 \x01(\x0b\x32\x16.runr.workflows.v1.AckH\x00\x12/\n\x08\x64\x65livery\x18\x04 \x01(\x0b\x32\x1b.runr.workflows.v1.DeliveryH\x00\x12+\n\x06\x63\x61ncel\x18\x05 \x01(\x0b\x32\x19.runr.workflows.v1.CancelH\x00\x12\x32\n\nresume_ack\x18\x06 \x01(\x0b\x32\x1c.runr.workflows.v1.ResumeAckH\x00\x12)\n\x05\x64rain\x18\x07 \x01(\x0b\x32\x18.runr.workflows.v1.DrainH\x00\x12\x31\n\theartbeat\x18\x08 \x01(\x0b\x32\x1c.runr.workflows.v1.HeartbeatH\x00\x12-\n\x07goodbye\x18\t \x01(\x0b\x32\x1a.runr.workflows.v1.GoodbyeH\x00\x12\x31\n\tchallenge\x18\n \x01(\x0b\x32\x1c.runr.workflows.v1.ChallengeH\x00\x42\x06\n\x04kind\"B\n\rInvocationKey\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\x12\x12\n\ninvocation\x18\x03 \x01(\x05\"\x1a\n\tChallenge\x12\r\n\x05nonce\x18\x01 \x01(\t\"\x8b\x02\n\x05Hello\x12\x10\n\x08protocol\x18\x01 \x01(\x05\x12\x10\n\x08\x66\x65\x61tures\x18\x02 \x03(\t\x12\x19\n\x11required_features\x18\x03 \x03(\t\x12\x0f\n\x07session\x18\x04 \x01(\t\x12\x0f\n\x07project\x18\x05 \x01(\t\x12\x13\n\x0b\x64\x65\x66initions\x18\x06 \x01(\x0c\x12\x18\n\x10\x64\x65\x66initions_hash\x18\x07 \x01(\t\x12\x14\n\x0c\x63ode_version\x18\x08 \x01(\x03\x12\x0c\n\x04node\x18\t \x01(\t\x12\x0f\n\x07\x63redits\x18\n \x01(\x05\x12\x0e\n\x06tenant\x18\x0b \x01(\t\x12\r\n\x05nonce\x18\x0c \x01(\t\x12\x11\n\tsignature\x18\r \x01(\t\x12\x0b\n\x03sdk\x18\x0e \x01(\x0c\"\xa8\x02\n\x08HelloAck\x12\x10\n\x08protocol\x18\x01 \x01(\x05\x12\x10\n\x08\x66\x65\x61tures\x18\x02 \x03(\t\x12\x16\n\x0e\x65ngine_version\x18\x03 \x01(\t\x12\x35\n\x12heartbeat_interval\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12-\n\ndead_after\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x19\n\x11max_unacked_bytes\x18\x06 \x01(\x03\x12:\n\x0b\x64\x65\x66initions\x18\x07 \x01(\x0e\x32%.runr.workflows.v1.DefinitionsOutcome\x12\x10\n\x08warnings\x18\x08 \x03(\t\x12\x11\n\tsignature\x18\t \x01(\t\"\x16\n\x07\x43redits\x12\x0b\n\x03\x61\x64\x64\x18\x01 \x01(\x05\"\xaf\x01\n\x07\x45xecute\x12-\n\x03key\x18\x01 \x01(\x0b\x32 .runr.workflows.v1.InvocationKey\x12\x10\n\x08workflow\x18\x02 \x01(\t\x12\x15\n\rrequest_chunk\x18\x03 \x01(\x0c\x12\x15\n\rrequest_bytes\x18\x04 \x01(\x03\x12\x0c\n\x04last\x18\x05 \x01(\x08\x12\x13\n\x0btraceparent\x18\x06 \x01(\t\x12\x12\n\nopen_steps\x18\x07 \x03(\t\"]\n\x02Op\x12-\n\x03key\x18\x01 \x01(\x0b\x32 .runr.workflows.v1.InvocationKey\x12\x0e\n\x06number\x18\x02 \x01(\x05\x12\n\n\x02op\x18\x03 \x01(\x0c\x12\x0c\n\x04last\x18\x04 \x01(\x08\"\xc6\x01\n\x03\x41\x63k\x12-\n\x03key\x18\x01 \x01(\x0b\x32 .runr.workflows.v1.InvocationKey\x12\x0e\n\x06number\x18\x02 \x01(\x05\x12.\n\x07outcome\x18\x03 \x01(\x0e\x32\x1d.runr.workflows.v1.AckOutcome\x12\x34\n\x0cyield_reason\x18\x04 \x01(\x0e\x32\x1e.runr.workflows.v1.YieldReason\x12\x11\n\x04step\x18\x05 \x01(\x0cH\x00\x88\x01\x01\x42\x07\n\x05_step\"X\n\x08\x44\x65livery\x12-\n\x03key\x18\x01 \x01(\x0b\x32 .runr.workflows.v1.InvocationKey\x12\x0f\n\x07step_id\x18\x02 \x01(\t\x12\x0c\n\x04step\x18\x03 \x01(\x0c\">\n\rInvocationEnd\x12-\n\x03key\x18\x01 \x01(\x0b\x32 .runr.workflows.v1.InvocationKey\"G\n\x06\x43\x61ncel\x12-\n\x03key\x18\x01 \x01(\x0b\x32 .runr.workflows.v1.InvocationKey\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x96\x01\n\x06Resume\x12-\n\x05items\x18\x01 \x03(\x0b\x32\x1e.runr.workflows.v1.Resume.Item\x1a]\n\x04Item\x12-\n\x03key\x18\x01 \x01(\x0b\x32 .runr.workflows.v1.InvocationKey\x12&\n\x07unacked\x18\x02 \x03(\x0b\x32\x15.runr.workflows.v1.Op\"\xaa\x01\n\tResumeAck\x12\x30\n\x05items\x18\x01 \x03(\x0b\x32!.runr.workflows.v1.ResumeAck.Item\x1ak\n\x04Item\x12-\n\x03key\x18\x01 \x01(\x0b\x32 .runr.workflows.v1.InvocationKey\x12\x34\n\nresumed_as\x18\x02 \x01(\x0b\x32 .runr.workflows.v1.InvocationKey\"A\n\x05\x44rain\x12(\n\x05grace\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x0b\n\tHeartbeat\"*\n\x07Goodbye\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t*\x9d\x01\n\x12\x44\x65\x66initionsOutcome\x12#\n\x1f\x44\x45\x46INITIONS_OUTCOME_UNSPECIFIED\x10\x00\x12!\n\x1d\x44\x45\x46INITIONS_OUTCOME_UNCHANGED\x10\x01\x12 \n\x1c\x44\x45\x46INITIONS_OUTCOME_REPLACED\x10\x02\x12\x1d\n\x19\x44\x45\x46INITIONS_OUTCOME_OLDER\x10\x03*x\n\nAckOutcome\x12\x1b\n\x17\x41\x43K_OUTCOME_UNSPECIFIED\x10\x00\x12\x19\n\x15\x41\x43K_OUTCOME_COMMITTED\x10\x01\x12\x17\n\x13\x41\x43K_OUTCOME_ALREADY\x10\x02\x12\x19\n\x15\x41\x43K_OUTCOME_ABANDONED\x10\x03*\x8a\x01\n\x0bYieldReason\x12\x1c\n\x18YIELD_REASON_UNSPECIFIED\x10\x00\x12\x15\n\x11YIELD_REASON_SLOT\x10\x01\x12\x16\n\x12YIELD_REASON_DRAIN\x10\x02\x12\x16\n\x12YIELD_REASON_ENDED\x10\x03\x12\x16\n\x12YIELD_REASON_LATER\x10\x04\x32k\n\rWorkerService\x12Z\n\x07\x43onnect\x12!.runr.workflows.v1.ConnectRequest\x1a\".runr.workflows.v1.ConnectResponse\"\x04\xa8\xbb\x18\x08(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&runr/workflows/v1/worker_service.proto\x12\x11runr.workflows.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1frunr/workflows/v1/options.proto\"D\n\x0e\x43onnectRequest\x12\x32\n\x08messages\x18\x01 \x03(\x0b\x32 .runr.workflows.v1.WorkerMessage\"E\n\x0f\x43onnectResponse\x12\x32\n\x08messages\x18\x01 \x03(\x0b\x32 .runr.workflows.v1.EngineMessage\"\xd2\x02\n\rWorkerMessage\x12)\n\x05hello\x18\x01 \x01(\x0b\x32\x18.runr.workflows.v1.HelloH\x00\x12-\n\x07\x63redits\x18\x02 \x01(\x0b\x32\x1a.runr.workflows.v1.CreditsH\x00\x12#\n\x02op\x18\x03 \x01(\x0b\x32\x15.runr.workflows.v1.OpH\x00\x12/\n\x03\x65nd\x18\x04 \x01(\x0b\x32 .runr.workflows.v1.InvocationEndH\x00\x12+\n\x06resume\x18\x05 \x01(\x0b\x32\x19.runr.workflows.v1.ResumeH\x00\x12)\n\x05\x64rain\x18\x06 \x01(\x0b\x32\x18.runr.workflows.v1.DrainH\x00\x12\x31\n\theartbeat\x18\x07 \x01(\x0b\x32\x1c.runr.workflows.v1.HeartbeatH\x00\x42\x06\n\x04kind\"\xf1\x03\n\rEngineMessage\x12\x30\n\thello_ack\x18\x01 \x01(\x0b\x32\x1b.runr.workflows.v1.HelloAckH\x00\x12-\n\x07\x65xecute\x18\x02 \x01(\x0b\x32\x1a.runr.workflows.v1.ExecuteH\x00\x12%\n\x03\x61\x63k\x18\x03 \x01(\x0b\x32\x16.runr.workflows.v1.AckH\x00\x12/\n\x08\x64\x65livery\x18\x04 \x01(\x0b\x32\x1b.runr.workflows.v1.DeliveryH\x00\x12+\n\x06\x63\x61ncel\x18\x05 \x01(\x0b\x32\x19.runr.workflows.v1.CancelH\x00\x12\x32\n\nresume_ack\x18\x06 \x01(\x0b\x32\x1c.runr.workflows.v1.ResumeAckH\x00\x12)\n\x05\x64rain\x18\x07 \x01(\x0b\x32\x18.runr.workflows.v1.DrainH\x00\x12\x31\n\theartbeat\x18\x08 \x01(\x0b\x32\x1c.runr.workflows.v1.HeartbeatH\x00\x12-\n\x07goodbye\x18\t \x01(\x0b\x32\x1a.runr.workflows.v1.GoodbyeH\x00\x12\x31\n\tchallenge\x18\n \x01(\x0b\x32\x1c.runr.workflows.v1.ChallengeH\x00\x42\x06\n\x04kind\"B\n\rInvocationKey\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\x12\x12\n\ninvocation\x18\x03 \x01(\x05\"\x1a\n\tChallenge\x12\r\n\x05nonce\x18\x01 \x01(\t\"\x8b\x02\n\x05Hello\x12\x10\n\x08protocol\x18\x01 \x01(\x05\x12\x10\n\x08\x66\x65\x61tures\x18\x02 \x03(\t\x12\x19\n\x11required_features\x18\x03 \x03(\t\x12\x0f\n\x07session\x18\x04 \x01(\t\x12\x0f\n\x07project\x18\x05 \x01(\t\x12\x13\n\x0b\x64\x65\x66initions\x18\x06 \x01(\x0c\x12\x18\n\x10\x64\x65\x66initions_hash\x18\x07 \x01(\t\x12\x14\n\x0c\x63ode_version\x18\x08 \x01(\x03\x12\x0c\n\x04node\x18\t \x01(\t\x12\x0f\n\x07\x63redits\x18\n \x01(\x05\x12\x0e\n\x06tenant\x18\x0b \x01(\t\x12\r\n\x05nonce\x18\x0c \x01(\t\x12\x11\n\tsignature\x18\r \x01(\t\x12\x0b\n\x03sdk\x18\x0e \x01(\x0c\"\xa8\x02\n\x08HelloAck\x12\x10\n\x08protocol\x18\x01 \x01(\x05\x12\x10\n\x08\x66\x65\x61tures\x18\x02 \x03(\t\x12\x16\n\x0e\x65ngine_version\x18\x03 \x01(\t\x12\x35\n\x12heartbeat_interval\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12-\n\ndead_after\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x19\n\x11max_unacked_bytes\x18\x06 \x01(\x03\x12:\n\x0b\x64\x65\x66initions\x18\x07 \x01(\x0e\x32%.runr.workflows.v1.DefinitionsOutcome\x12\x10\n\x08warnings\x18\x08 \x03(\t\x12\x11\n\tsignature\x18\t \x01(\t\"\x16\n\x07\x43redits\x12\x0b\n\x03\x61\x64\x64\x18\x01 \x01(\x05\"\xc3\x01\n\x07\x45xecute\x12-\n\x03key\x18\x01 \x01(\x0b\x32 .runr.workflows.v1.InvocationKey\x12\x10\n\x08workflow\x18\x02 \x01(\t\x12\x15\n\rrequest_chunk\x18\x03 \x01(\x0c\x12\x15\n\rrequest_bytes\x18\x04 \x01(\x03\x12\x0c\n\x04last\x18\x05 \x01(\x08\x12\x13\n\x0btraceparent\x18\x06 \x01(\t\x12\x12\n\nopen_steps\x18\x07 \x03(\t\x12\x12\n\ntracestate\x18\x08 \x01(\t\"]\n\x02Op\x12-\n\x03key\x18\x01 \x01(\x0b\x32 .runr.workflows.v1.InvocationKey\x12\x0e\n\x06number\x18\x02 \x01(\x05\x12\n\n\x02op\x18\x03 \x01(\x0c\x12\x0c\n\x04last\x18\x04 \x01(\x08\"\xc6\x01\n\x03\x41\x63k\x12-\n\x03key\x18\x01 \x01(\x0b\x32 .runr.workflows.v1.InvocationKey\x12\x0e\n\x06number\x18\x02 \x01(\x05\x12.\n\x07outcome\x18\x03 \x01(\x0e\x32\x1d.runr.workflows.v1.AckOutcome\x12\x34\n\x0cyield_reason\x18\x04 \x01(\x0e\x32\x1e.runr.workflows.v1.YieldReason\x12\x11\n\x04step\x18\x05 \x01(\x0cH\x00\x88\x01\x01\x42\x07\n\x05_step\"X\n\x08\x44\x65livery\x12-\n\x03key\x18\x01 \x01(\x0b\x32 .runr.workflows.v1.InvocationKey\x12\x0f\n\x07step_id\x18\x02 \x01(\t\x12\x0c\n\x04step\x18\x03 \x01(\x0c\">\n\rInvocationEnd\x12-\n\x03key\x18\x01 \x01(\x0b\x32 .runr.workflows.v1.InvocationKey\"G\n\x06\x43\x61ncel\x12-\n\x03key\x18\x01 \x01(\x0b\x32 .runr.workflows.v1.InvocationKey\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x96\x01\n\x06Resume\x12-\n\x05items\x18\x01 \x03(\x0b\x32\x1e.runr.workflows.v1.Resume.Item\x1a]\n\x04Item\x12-\n\x03key\x18\x01 \x01(\x0b\x32 .runr.workflows.v1.InvocationKey\x12&\n\x07unacked\x18\x02 \x03(\x0b\x32\x15.runr.workflows.v1.Op\"\xaa\x01\n\tResumeAck\x12\x30\n\x05items\x18\x01 \x03(\x0b\x32!.runr.workflows.v1.ResumeAck.Item\x1ak\n\x04Item\x12-\n\x03key\x18\x01 \x01(\x0b\x32 .runr.workflows.v1.InvocationKey\x12\x34\n\nresumed_as\x18\x02 \x01(\x0b\x32 .runr.workflows.v1.InvocationKey\"A\n\x05\x44rain\x12(\n\x05grace\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x0b\n\tHeartbeat\"*\n\x07Goodbye\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t*\x9d\x01\n\x12\x44\x65\x66initionsOutcome\x12#\n\x1f\x44\x45\x46INITIONS_OUTCOME_UNSPECIFIED\x10\x00\x12!\n\x1d\x44\x45\x46INITIONS_OUTCOME_UNCHANGED\x10\x01\x12 \n\x1c\x44\x45\x46INITIONS_OUTCOME_REPLACED\x10\x02\x12\x1d\n\x19\x44\x45\x46INITIONS_OUTCOME_OLDER\x10\x03*x\n\nAckOutcome\x12\x1b\n\x17\x41\x43K_OUTCOME_UNSPECIFIED\x10\x00\x12\x19\n\x15\x41\x43K_OUTCOME_COMMITTED\x10\x01\x12\x17\n\x13\x41\x43K_OUTCOME_ALREADY\x10\x02\x12\x19\n\x15\x41\x43K_OUTCOME_ABANDONED\x10\x03*\x8a\x01\n\x0bYieldReason\x12\x1c\n\x18YIELD_REASON_UNSPECIFIED\x10\x00\x12\x15\n\x11YIELD_REASON_SLOT\x10\x01\x12\x16\n\x12YIELD_REASON_DRAIN\x10\x02\x12\x16\n\x12YIELD_REASON_ENDED\x10\x03\x12\x16\n\x12YIELD_REASON_LATER\x10\x04\x32k\n\rWorkerService\x12Z\n\x07\x43onnect\x12!.runr.workflows.v1.ConnectRequest\x1a\".runr.workflows.v1.ConnectResponse\"\x04\xa8\xbb\x18\x08(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,12 +35,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_WORKERSERVICE'].methods_by_name['Connect']._loaded_options = None
   _globals['_WORKERSERVICE'].methods_by_name['Connect']._serialized_options = b'\250\273\030\010'
-  _globals['_DEFINITIONSOUTCOME']._serialized_start=2949
-  _globals['_DEFINITIONSOUTCOME']._serialized_end=3106
-  _globals['_ACKOUTCOME']._serialized_start=3108
-  _globals['_ACKOUTCOME']._serialized_end=3228
-  _globals['_YIELDREASON']._serialized_start=3231
-  _globals['_YIELDREASON']._serialized_end=3369
+  _globals['_DEFINITIONSOUTCOME']._serialized_start=2969
+  _globals['_DEFINITIONSOUTCOME']._serialized_end=3126
+  _globals['_ACKOUTCOME']._serialized_start=3128
+  _globals['_ACKOUTCOME']._serialized_end=3248
+  _globals['_YIELDREASON']._serialized_start=3251
+  _globals['_YIELDREASON']._serialized_end=3389
   _globals['_CONNECTREQUEST']._serialized_start=126
   _globals['_CONNECTREQUEST']._serialized_end=194
   _globals['_CONNECTRESPONSE']._serialized_start=196
@@ -60,31 +60,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CREDITS']._serialized_start=1773
   _globals['_CREDITS']._serialized_end=1795
   _globals['_EXECUTE']._serialized_start=1798
-  _globals['_EXECUTE']._serialized_end=1973
-  _globals['_OP']._serialized_start=1975
-  _globals['_OP']._serialized_end=2068
-  _globals['_ACK']._serialized_start=2071
-  _globals['_ACK']._serialized_end=2269
-  _globals['_DELIVERY']._serialized_start=2271
-  _globals['_DELIVERY']._serialized_end=2359
-  _globals['_INVOCATIONEND']._serialized_start=2361
-  _globals['_INVOCATIONEND']._serialized_end=2423
-  _globals['_CANCEL']._serialized_start=2425
-  _globals['_CANCEL']._serialized_end=2496
-  _globals['_RESUME']._serialized_start=2499
-  _globals['_RESUME']._serialized_end=2649
-  _globals['_RESUME_ITEM']._serialized_start=2556
-  _globals['_RESUME_ITEM']._serialized_end=2649
-  _globals['_RESUMEACK']._serialized_start=2652
-  _globals['_RESUMEACK']._serialized_end=2822
-  _globals['_RESUMEACK_ITEM']._serialized_start=2715
-  _globals['_RESUMEACK_ITEM']._serialized_end=2822
-  _globals['_DRAIN']._serialized_start=2824
-  _globals['_DRAIN']._serialized_end=2889
-  _globals['_HEARTBEAT']._serialized_start=2891
-  _globals['_HEARTBEAT']._serialized_end=2902
-  _globals['_GOODBYE']._serialized_start=2904
-  _globals['_GOODBYE']._serialized_end=2946
-  _globals['_WORKERSERVICE']._serialized_start=3371
-  _globals['_WORKERSERVICE']._serialized_end=3478
+  _globals['_EXECUTE']._serialized_end=1993
+  _globals['_OP']._serialized_start=1995
+  _globals['_OP']._serialized_end=2088
+  _globals['_ACK']._serialized_start=2091
+  _globals['_ACK']._serialized_end=2289
+  _globals['_DELIVERY']._serialized_start=2291
+  _globals['_DELIVERY']._serialized_end=2379
+  _globals['_INVOCATIONEND']._serialized_start=2381
+  _globals['_INVOCATIONEND']._serialized_end=2443
+  _globals['_CANCEL']._serialized_start=2445
+  _globals['_CANCEL']._serialized_end=2516
+  _globals['_RESUME']._serialized_start=2519
+  _globals['_RESUME']._serialized_end=2669
+  _globals['_RESUME_ITEM']._serialized_start=2576
+  _globals['_RESUME_ITEM']._serialized_end=2669
+  _globals['_RESUMEACK']._serialized_start=2672
+  _globals['_RESUMEACK']._serialized_end=2842
+  _globals['_RESUMEACK_ITEM']._serialized_start=2735
+  _globals['_RESUMEACK_ITEM']._serialized_end=2842
+  _globals['_DRAIN']._serialized_start=2844
+  _globals['_DRAIN']._serialized_end=2909
+  _globals['_HEARTBEAT']._serialized_start=2911
+  _globals['_HEARTBEAT']._serialized_end=2922
+  _globals['_GOODBYE']._serialized_start=2924
+  _globals['_GOODBYE']._serialized_end=2966
+  _globals['_WORKERSERVICE']._serialized_start=3391
+  _globals['_WORKERSERVICE']._serialized_end=3498
 # @@protoc_insertion_point(module_scope)

@@ -177,7 +177,7 @@ class Credits(_message.Message):
     def __init__(self, add: _Optional[int] = ...) -> None: ...
 
 class Execute(_message.Message):
-    __slots__ = ("key", "workflow", "request_chunk", "request_bytes", "last", "traceparent", "open_steps")
+    __slots__ = ("key", "workflow", "request_chunk", "request_bytes", "last", "traceparent", "open_steps", "tracestate")
     KEY_FIELD_NUMBER: _ClassVar[int]
     WORKFLOW_FIELD_NUMBER: _ClassVar[int]
     REQUEST_CHUNK_FIELD_NUMBER: _ClassVar[int]
@@ -185,6 +185,7 @@ class Execute(_message.Message):
     LAST_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     OPEN_STEPS_FIELD_NUMBER: _ClassVar[int]
+    TRACESTATE_FIELD_NUMBER: _ClassVar[int]
     key: InvocationKey
     workflow: str
     request_chunk: bytes
@@ -192,7 +193,8 @@ class Execute(_message.Message):
     last: bool
     traceparent: str
     open_steps: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, key: _Optional[_Union[InvocationKey, _Mapping]] = ..., workflow: _Optional[str] = ..., request_chunk: _Optional[bytes] = ..., request_bytes: _Optional[int] = ..., last: _Optional[bool] = ..., traceparent: _Optional[str] = ..., open_steps: _Optional[_Iterable[str]] = ...) -> None: ...
+    tracestate: str
+    def __init__(self, key: _Optional[_Union[InvocationKey, _Mapping]] = ..., workflow: _Optional[str] = ..., request_chunk: _Optional[bytes] = ..., request_bytes: _Optional[int] = ..., last: _Optional[bool] = ..., traceparent: _Optional[str] = ..., open_steps: _Optional[_Iterable[str]] = ..., tracestate: _Optional[str] = ...) -> None: ...
 
 class Op(_message.Message):
     __slots__ = ("key", "number", "op", "last")
