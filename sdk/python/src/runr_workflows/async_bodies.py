@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextvars import copy_context
-from types import FunctionType
+from types import CodeType
 from typing import Any
 
 from .replay import Body
@@ -39,6 +39,7 @@ def _outcome(body: Body) -> tuple[Any, BaseException | None]:
 
 
 def _is_async(fn: Callable[..., Any]) -> bool:
-    if type(fn) is FunctionType and fn.__code__.co_flags & inspect.CO_COROUTINE:
+    code = getattr(fn, "__code__", None)
+    if type(code) is CodeType and code.co_flags & inspect.CO_COROUTINE:
         return True  # what nearly all are, and the quickest to tell
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from .duration import duration_field, time_field
 from .errors import Duration, SerializationError, StepArgumentError
@@ -18,13 +18,15 @@ MAX_EVENTS = 100
 MAX_RETRIES = 20
 
 
-@dataclass(frozen=True, slots=True)
-class StepCall:
+_NO_FIELDS: Mapping[str, object] = MappingProxyType({})
+
+
+class StepCall(NamedTuple):
     """One call of a step method. `fields` are the op's own; only `run` has a `body`, to be executed now."""
 
     op: str
     user_id: str
-    fields: Mapping[str, object] = field(default_factory=dict)
+    fields: Mapping[str, object] = _NO_FIELDS
     body: partial[Any] | None = None
     arguments: object = None
 
@@ -52,7 +54,7 @@ def run_call(
             f"step.run needs a function: step.run({user_id!r:.100}, fn, arg); got {type(fn).__name__}"
         )
     arguments: object = {"args": args, "kwargs": kwargs} if kwargs else (args or None)
-    fields = {} if max_attempts is None else {"max_attempts": max_attempts}
+    fields = _NO_FIELDS if max_attempts is None else {"max_attempts": max_attempts}
     return StepCall("run", user_id, fields, partial(fn, *args, **kwargs), arguments)
 
 

@@ -227,9 +227,15 @@ def report_of_error(error: BaseException) -> Report:
 
 
 def _completed(call: StepCall, step_id: str, value: object, took_ms: int, given: str | None) -> Report:
+    # Written out, because this is the op of nearly every step.
     output = encode(value, f"the return value of step {step_id!r}")
-    fields = {**call.fields, "duration_ms": took_ms}
-    return _step_report("step_completed", call, step_id, fields, input=given, output=output)
+    own = encode(call.fields)[1:-1] + "," if call.fields else ""
+    input = "" if given is None else f'"input":{given},'
+    text = (
+        f'{{"op":"step_completed","id":{encode(step_id)},"name":{encode(call.user_id)},{own}"duration_ms":{took_ms},'
+        f'{input}"output":{output}}}'
+    )
+    return Report(text, None, output)
 
 
 def _failed(call: StepCall, step_id: str, error: BaseException, took_ms: int, given: str | None) -> Report:
@@ -240,16 +246,9 @@ def _failed(call: StepCall, step_id: str, error: BaseException, took_ms: int, gi
 
 
 def _step_report(
-    op: str,
-    call: StepCall,
-    step_id: str,
-    fields: Mapping[str, object],
-    *,
-    input: str | None = None,
-    output: str | None = None,
+    op: str, call: StepCall, step_id: str, fields: Mapping[str, object], *, input: str | None = None
 ) -> Report:
-    text = _op_text({"op": op, "id": step_id, "name": call.user_id, **fields}, input=input, output=output)
-    return Report(text, None, output)
+    return Report(_op_text({"op": op, "id": step_id, "name": call.user_id, **fields}, input=input))
 
 
 def _attempt(failure: Failure, step_id: str | None) -> FailedAttempt:

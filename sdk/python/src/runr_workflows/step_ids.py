@@ -39,6 +39,8 @@ class StepIds:
 
 
 def _check(user_id: object) -> None:
+    if isinstance(user_id, str) and user_id.isidentifier() and user_id.isascii() and len(user_id) <= MAX_ID_BYTES:
+        return
     if not isinstance(user_id, str):
         raise StepArgumentError(f"a step id is a string, not {type(user_id).__name__}")
     if not user_id.strip():

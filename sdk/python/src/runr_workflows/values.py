@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from datetime import date, time
+from json.encoder import encode_basestring
 from typing import Any
 
 from .errors import SerializationError
@@ -20,8 +21,10 @@ def encode(value: object, what: str = "value") -> str:
     Raises SerializationError, naming place and type, for everything else that JSON cannot hold, NaN and infinity
     included. `what` is what the message calls the value.
     """
+    if value is None:
+        return "null"
     try:
-        text = _TEXT.encode(value)
+        text = encode_basestring(value) if type(value) is str else _TEXT.encode(value)
         if not text.isascii():
             text.encode()
     except UnicodeEncodeError:

@@ -43,7 +43,7 @@ class AsyncCalls:
         self._ended = ended
         self._loop = asyncio.get_running_loop()
         self._not_awaited: dict[str, None] = {}
-        self._in_call: Tasks = set()
+        self._in_call: dict[object, asyncio.Task[Any]] = {}
         self._main: asyncio.Task[Any] | None = None
         self._live: LiveInvocation | None = None
 
@@ -73,30 +73,35 @@ class AsyncCalls:
         return self._perform(call, step_id)
 
     async def _perform(self, call: StepCall, step_id: str) -> Any:
+        place: object = step_id or object()  # calls that come after the end have no id
         task = asyncio.current_task()
         assert task is not None
-        self._in_call.add(task)
+        self._in_call[place] = task
         try:
             return await drive_async(self._replay.perform(call, step_id), self._execute)
         except StepInterrupt:
             return await self._loop.create_future()
         finally:
-            self._in_call.discard(task)
+            del self._in_call[place]
 
     async def commit(self, call: StepCall, step_id: str, report: Report) -> Stored | None:
         """As `Calls.commit`."""
         assert self._live is not None
         answer = _FutureAnswer(self._loop)
-        sequential = not self._not_awaited and asyncio.current_task() is self._main
+        sequential = call.body is None and not self._not_awaited and self._in_call[step_id] is self._main
         self._live.submit(live_op(step_id, report, answer), rests=sequential and rests(call), passes=_PASSES)
-        return await self._stored(answer)
+        stored = await answer.future
+        self._invocation.context.attempt = 0  # a stored step resets the count, as it does in the engine
+        return stored
 
     async def opened(self, step_id: str) -> Stored | None:
         """As `Calls.opened`."""
         assert self._live is not None
         answer = _FutureAnswer(self._loop)
         self._live.open(step_id, answer)
-        return await self._stored(answer)
+        stored = await answer.future
+        self._invocation.context.attempt = 0
+        return stored
 
     def left(self, step_id: str) -> None:
         """As `Calls.left`."""
@@ -108,11 +113,6 @@ class AsyncCalls:
         assert self._live is not None
         self._loop.call_soon_threadsafe(self._live.look)
 
-    async def _stored(self, answer: _FutureAnswer) -> Stored | None:
-        stored = await answer.future
-        self._invocation.context.attempt = 0  # a stored step resets the count, as it does in the engine
-        return stored
-
     def _main_ended(self, main: asyncio.Task[Any]) -> None:
         assert self._live is not None
         value, error = outcome(main)
@@ -123,7 +123,7 @@ class AsyncCalls:
 
     def _left(self) -> Tasks:
         assert self._main is not None
-        return {task for task in self._in_call if not task.done()} if self._main.done() else {self._main}
+        return {task for task in self._in_call.values() if not task.done()} if self._main.done() else {self._main}
 
 
 class _FutureAnswer:

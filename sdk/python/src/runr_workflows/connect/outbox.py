@@ -37,8 +37,13 @@ class Outbox:
 
     def send_op(self, key: Key, op: LiveOp) -> None:
         """As `Outlet.send_op`."""
-        self._held_back.append((key, op))
-        self._release()
+        if self._held_back or (self._unacked_bytes and self._unacked_bytes + len(op.text) > self._max_unacked_bytes):
+            self._held_back.append((key, op))
+            return
+        self.count(op)
+        if not self._is_closed:
+            self._ready.append((key, op))
+            self._look()
 
     def send_end(self, key: Key) -> None:
         """As `Outlet.send_end`. Every op of the invocation is acknowledged, so none is held back."""
@@ -51,7 +56,8 @@ class Outbox:
         if op.counted:
             op.counted = False
             self._unacked_bytes -= len(op.text)
-            self._release()
+            if self._held_back:
+                self._release()
         else:
             self._held_back = deque(item for item in self._held_back if item[1] is not op)
 
@@ -101,7 +107,10 @@ def write_key(message: pb.InvocationKey, key: Key) -> None:
 def write_op(message: pb.Op, key: Key, op: LiveOp) -> None:
     """Fills in an op."""
     write_key(message.key, key)
-    message.number, message.op, message.last = op.number, op.text, op.last
+    message.number = op.number
+    message.op = op.text
+    if op.last:
+        message.last = True
 
 
 def _write(message: pb.WorkerMessage, item: _Item) -> int:

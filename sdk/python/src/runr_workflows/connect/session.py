@@ -98,9 +98,8 @@ class Session:
             live.abandon()
         self._starter.close()
 
-    def receive(self, stream: Stream, message: pb.EngineMessage) -> None:
+    def receive(self, stream: Stream, kind: str | None, message: pb.EngineMessage) -> None:
         """Does what the engine says. Messages of an unknown kind are ignored."""
-        kind = message.WhichOneof("kind")
         if kind == "ack":
             ack = message.ack
             live = self._find(ack.key)

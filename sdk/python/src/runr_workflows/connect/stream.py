@@ -31,7 +31,8 @@ _OPTIONS = (
     ("grpc.enable_retries", 0),
 )
 
-Receive = Callable[["Stream", pb.EngineMessage], None]
+Receive = Callable[["Stream", str | None, pb.EngineMessage], None]
+"""Takes a message that came, with its kind."""
 
 
 class StreamLost(Exception):
@@ -118,9 +119,10 @@ class Stream:
         while messages is not None:
             self._has_heard = True
             for message in messages:
-                if message.WhichOneof("kind") == "goodbye":
+                kind = message.WhichOneof("kind")
+                if kind == "goodbye":
                     raise SaidGoodbye(message.goodbye)
-                receive(self, message)
+                receive(self, kind, message)
             messages = await _read(self._call)
 
     async def _send(self) -> None:
