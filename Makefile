@@ -56,7 +56,7 @@ proto-check: $(STAMP) ## The generated code is that of the protos
 clean: ## Remove the environment and what tools have cached
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-$(STAMP): pyproject.toml sdk/python/pyproject.toml constraints.txt
+$(STAMP): pyproject.toml proto/pyproject.toml sdk/python/pyproject.toml constraints.txt
 	@test -x $(BIN)/python || { \
 	  for python in $(PYTHON) python3.13 python3.12 python3.11 python3 python; do \
 	    "$$python" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
@@ -66,5 +66,5 @@ $(STAMP): pyproject.toml sdk/python/pyproject.toml constraints.txt
 	  echo "no Python 3.11 or newer with venv was found; name one: make PYTHON=/path/to/python" >&2; exit 1; }
 	@# The build backend comes from the constraints too, so builds run without isolation.
 	$(PIP) hatchling editables
-	$(PIP) --no-build-isolation -e '.[dev]' -e sdk/python
+	$(PIP) --no-build-isolation -e proto -e '.[dev]' -e 'sdk/python[connect]'
 	@touch $(STAMP)
