@@ -167,9 +167,9 @@ class LeanClient:
         if got is not None:
             self._distrust(lane)
             raise BadAnswer(f"an answer with HTTP {status} has the id of another request")
+        lane.single_until = max(lane.single_until, self._loop.time() + _PLAIN_S)
         if connection.exchanges > 1:
             raise BadAnswer(f"an answer with HTTP {status} on a kept connection does not say which request it answers")
-        lane.single_until = max(lane.single_until, self._loop.time() + _PLAIN_S)
         return False
 
     def _distrust(self, lane: Lane) -> None:
