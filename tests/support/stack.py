@@ -145,6 +145,11 @@ class Stack:
         """Where the gateways listen."""
         return [f"http://{self._address(name)}" for name in self.names("gateway")]
 
+    @property
+    def executor_address(self) -> str:
+        """Where the first executor takes workers: host and port."""
+        return self._address("executor")
+
     def names(self, service: str) -> list[str]:
         """The processes of a service, by their names: from the second one on they have a number."""
         more = range(2, self.replicas.get(service, 1) + 1)
