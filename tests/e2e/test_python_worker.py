@@ -50,7 +50,8 @@ async def test_a_run_of_steps_sleeps_waits_children_and_events(stack: Stack, res
         first = await step.run("first", body, "first")
         await step.sleep("nap", "100ms")
         await step.sleep("nothing", 0)
-        both = await asyncio.gather(step.invoke("child", child, data={"n": 21}), step.run("beside", body, "beside"))
+        calls = (step.invoke("child", child, data={"n": 21}), step.run("beside", body, "beside"))
+        both = list(await asyncio.gather(*calls))
         try:
             await step.invoke("failing", failing)
         except InvokeError as error:

@@ -110,6 +110,17 @@ def test_a_key_and_workflows_are_needed(monkeypatch: pytest.MonkeyPatch) -> None
         wf.connect("localhost:1")
 
 
+async def test_on_a_running_loop_the_blocking_form_says_what_to_use() -> None:
+    wf = Workflows(signing_key=KEY)
+
+    @wf.workflow("w")
+    def workflow(ctx: Context, step: Step) -> None:
+        """Never run."""
+
+    with pytest.raises(RuntimeError, match="connect_async"):
+        wf.connect("localhost:1")
+
+
 WITHOUT = """
 import sys
 for name in ("grpc", "google", "runr"):

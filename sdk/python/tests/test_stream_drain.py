@@ -172,6 +172,10 @@ async def asleep(ctx, step):
 def blocked(ctx, step):
     step.run("a", sys.stdin.read)
 
+@wf.workflow("stuck")
+async def stuck(ctx, step):
+    await step.run("a", sys.stdin.read)
+
 async def step_may_end():
     await asyncio.to_thread(sys.stdin.readline)
 
@@ -219,15 +223,16 @@ async def test_sigterm_drains_and_the_process_ends_well() -> None:
         code, stderr = await ended(worker)
     lines = stderr.splitlines()
     assert code == 0
-    assert lines[0] == f"connected to {engine.url}: workflows asleep, blocked"
+    assert lines[0] == f"connected to {engine.url}: workflows asleep, blocked, stuck"
     assert [line for line in lines[1:] if "not served" not in line] == []
 
 
-async def test_a_second_signal_cuts_off() -> None:
+@pytest.mark.parametrize("workflow", ["blocked", "stuck"])
+async def test_a_second_signal_cuts_off_whatever_is_executed(workflow: str) -> None:
     async with StreamEngine() as engine:
         worker = await start(engine.url)
         stream = await engine.accept()
-        stream.execute("blocked")
+        stream.execute(workflow)
         await stream.heard()
         worker.send_signal(signal.SIGTERM)
         await stream.expect("drain")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from runr.workflows.v1 import worker_service_pb2 as pb
 
-from runr_workflows import AsyncStep, Context, Workflows
+from runr_workflows import AsyncStep, Context, StepError, Workflows
 from sdk.python.tests.engine import EVENT, KEY
 from sdk.python.tests.stream_engine import Manners
 from sdk.python.tests.stream_worker import connected
@@ -55,12 +55,29 @@ async def test_parts_of_two_executes_may_be_mixed(wf: Workflows) -> None:
 async def test_a_large_result_is_one_op(wf: Workflows) -> None:
     @wf.workflow("w")
     async def workflow(ctx: Context, step: AsyncStep) -> int:
-        return len(await step.run("large", give, "x" * 10_000_000))
+        return len(await step.run("large", give, "x" * 7_000_000))
 
     async with connected(wf) as stream:
         stream.execute("w")
         stream.ack(await stream.op())
-        assert (await stream.op()).fields["output"] == 10_000_000
+        assert (await stream.op()).fields["output"] == 7_000_000
+
+
+async def test_what_is_too_large_for_an_op_fails_for_good(wf: Workflows) -> None:
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> str:
+        with pytest.raises(StepError, match="TooLarge"):
+            await step.run("large", give, "ü" * 5_000_000)
+        return "x" * 10_000_000
+
+    async with connected(wf) as stream:
+        stream.execute("w")
+        op = await stream.op()
+        assert (op.fields["op"], op.fields["id"], op.fields["non_retriable"]) == ("step_failed", "large", True)
+        assert op.fields["error"]["name"] == "TooLarge"
+        stream.ack(op, {"status": "failed", "error": op.fields["error"]})
+        op = await stream.op()
+        assert (op.fields["op"], op.fields["error"]["name"], op.last) == ("run_failed", "TooLarge", True)
 
 
 async def test_ops_that_are_not_acknowledged_are_bounded(wf: Workflows) -> None:

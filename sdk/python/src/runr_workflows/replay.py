@@ -144,7 +144,7 @@ class Replay:
             value = yield call.body
             report = _completed(call, step_id, value, _milliseconds_since(started), given)
         except _BODY_FAULTS as error:
-            report = _failed(call, step_id, error, _milliseconds_since(started), given)
+            report = report_of_failure(call, step_id, error, _milliseconds_since(started), given)
         finally:
             executing.set(outer)
             if report is None:  # the body was cancelled by user code (a timeout around it): nothing happened
@@ -238,7 +238,8 @@ def _completed(call: StepCall, step_id: str, value: object, took_ms: int, given:
     return Report(text, None, output)
 
 
-def _failed(call: StepCall, step_id: str, error: BaseException, took_ms: int, given: str | None) -> Report:
+def report_of_failure(call: StepCall, step_id: str, error: BaseException, took_ms: int, given: str | None) -> Report:
+    """A failed attempt of a step."""
     failure = failure_of(error)
     fields = {**call.fields, "duration_ms": took_ms, **failure.fields()}
     report = _step_report("step_failed", call, step_id, fields, input=given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 import os
@@ -69,6 +70,7 @@ class Workflows:
         self._workflows: dict[str, Workflow] = {}
         self._background = Background(threads)
         self._capture_input = capture_input
+        self._threads = threads
         self._endpoint = Endpoint(
             self._workflows,
             keys=self._signing_keys,
@@ -170,6 +172,8 @@ class Workflows:
         connection is logged, and tried again.
         """
         entry = _connect_entry()
+        if _is_in_a_loop():
+            raise RuntimeError("wf.connect() blocks; on a running event loop: await wf.connect_async()")
         settings = self._worker_settings(url, options)
         listed = ", ".join(self._workflows)
         entry.run_until_stopped(
@@ -218,7 +222,7 @@ class Workflows:
 
     def _connection(self, settings: WorkerSettings) -> Connection:
         connection: Connection = _connect_entry().make_connection(
-            self._workflows, settings, capture_input=self._capture_input, executor=self._background.executor
+            self._workflows, settings, capture_input=self._capture_input, threads=self._threads
         )
         return connection
 
@@ -227,6 +231,14 @@ class Workflows:
         if taken is None:
             return []
         return [f"name: {taken.fn.__module__}.{taken.fn.__qualname__} is already registered under it"]
+
+
+def _is_in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _connect_entry() -> Any:

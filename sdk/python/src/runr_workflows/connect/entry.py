@@ -9,7 +9,6 @@ import random
 import signal
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
 from uuid import uuid4
 
 from ..definition import Workflow
@@ -28,7 +27,7 @@ def make_connection(
     settings: WorkerSettings,
     *,
     capture_input: bool,
-    executor: Callable[[], Executor],
+    threads: int,
 ) -> Connection:
     """A connection of a new session, not entered yet."""
     definitions = introspect_answer([workflow.definition for workflow in workflows.values()])
@@ -38,7 +37,7 @@ def make_connection(
         introduction,
         settings.keys,
         lambda: Session(
-            Starter(workflows, capture_input=capture_input, executor=executor),
+            Starter(workflows, capture_input=capture_input, threads=threads),
             max_concurrency=settings.max_concurrency,
         ),
         drain_s=settings.drain_s,

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
-from ..replay import FailedAttempt, Report
-from .live_replay import LiveReplay, Stored
+from ..replay import FailedAttempt, Report, report_of_error
+from .live_replay import LiveReplay, Stored, TooLarge, is_too_large
 
 IDLE_S = 0.005
 """How long an invocation is blocked in open steps alone before it is unwound: its own tasks may be about to go on."""
@@ -152,6 +152,8 @@ class LiveInvocation:
         if replay.over:
             return
         self._send_held()
+        if is_too_large(report):
+            report = report_of_error(TooLarge("the workflow's result", report))
         if not replay.is_closed and self._close_if_alone():
             replay.op, replay.failure = report.text, report.failure
         replay.closing = True

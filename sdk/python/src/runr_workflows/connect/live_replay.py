@@ -8,12 +8,29 @@ from threading import RLock
 from typing import Any, Protocol
 
 from ..calls import StepCall
+from ..errors import NonRetriableError
 from ..interrupt import StepInterrupt
-from ..replay import Replay, Report, StepFlow, executing
+from ..replay import Replay, Report, StepFlow, executing, report_of_failure
 from ..values import decode
 
 Stored = Mapping[str, Any]
 """A memoized step, as in `steps` of an execute request."""
+
+
+MAX_OP_BYTES = 8 * 1024 * 1024
+"""A longer op is not sent, as a longer answer is not taken over HTTP."""
+
+
+class TooLarge(NonRetriableError):
+    """An op that is too long to be sent; it is named as the engine names what is over its own limits."""
+
+    def __init__(self, what: str, report: Report) -> None:
+        super().__init__(f"{what} takes {len(report.text.encode())} bytes as an op, at most {MAX_OP_BYTES} can be sent")
+
+
+def is_too_large(report: Report) -> bool:
+    """Whether an op is too long to be sent."""
+    return len(report.text) * 4 > MAX_OP_BYTES and len(report.text.encode()) > MAX_OP_BYTES
 
 
 class Calls(Protocol):
@@ -133,6 +150,8 @@ class LiveReplay(Replay):
             self.calls.left(step_id)
             raise StepInterrupt
         self._has_begun = True
+        if is_too_large(report):
+            report = report_of_failure(call, step_id, TooLarge("the step", report), 0, None)
         stored = yield partial(self.calls.commit, call, step_id, report)
         if stored is None:
             assert report.output is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from ..async_bodies import AsyncBodies
@@ -39,14 +38,16 @@ class Execution:
 
 
 class Starter:
-    """Starts invocations of a set of workflows on the running loop; `executor` gives the threads for sync functions."""
+    """Starts invocations of a set of workflows on the running loop.
 
-    def __init__(
-        self, workflows: Mapping[str, Workflow], *, capture_input: bool, executor: Callable[[], Executor]
-    ) -> None:
+    `threads` bounds those for sync functions of async workflows; a sync workflow always has one.
+    """
+
+    def __init__(self, workflows: Mapping[str, Workflow], *, capture_input: bool, threads: int) -> None:
         self._workflows = workflows
         self._capture_input = capture_input
-        self._bodies = AsyncBodies(executor)
+        self._step_threads = WorkerThreads("runr-step", threads)
+        self._bodies = AsyncBodies(lambda: self._step_threads)
         self._unwinding = Unwinding()
         self._threads = WorkerThreads("runr-workflow")
 
@@ -81,6 +82,7 @@ class Starter:
     def close(self) -> None:
         """Ends the threads that are idle."""
         self._threads.close()
+        self._step_threads.close()
 
     def _understand(self, execution: Execution) -> tuple[Workflow, ExecuteRequest]:
         try:
