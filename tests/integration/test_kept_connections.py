@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from runr_workflows import Workflows
+from runr_workflows.serving.server import Server
 
 from services.core.domain.envelope import introspect_request
 from services.core.domain.op import FunctionFault
@@ -56,6 +58,17 @@ class TestUse:
             ids = [request.headers["x-runr-request-id"] for request in function.requests]
         assert len(set(ids)) == 5
         assert all(len(each) == 32 and int(each, 16) >= 0 for each in ids)
+
+    async def test_the_python_sdk_is_served_by_one_connection(self, client: HttpFunctionClient) -> None:
+        workflows = Workflows(signing_key=KEY)
+        with Server(workflows.handle_request, "127.0.0.1", 0) as server:
+            target = Target(f"http://127.0.0.1:{server.port}/", (KEY,))
+            for _ in range(5):
+                assert (await client.call(target, "introspect", introspect_request(1), {}, 5.0)).status == 200
+            # Refused, but not the end of the connection.
+            wrong = Target(target.url, ("another key",))
+            assert (await client.call(wrong, "introspect", introspect_request(1), {}, 5.0)).status == 401
+            assert len(server._tcp.connections) == 1
 
     async def test_one_that_does_not_gets_one_request_a_connection_and_is_told(
         self, client: HttpFunctionClient
