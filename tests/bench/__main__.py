@@ -1,6 +1,7 @@
 """`make bench`: the workloads, medians of some runs, JSON lines as they come and a table at the end.
 
     python -m tests.bench [--only W1,W2] [--transport http] [--runs 3] [--asleep 100000] [--peers restate-ts,…|all]
+        [--profile DIR --profiled executor,gateway]
 
 The exit code is 1 when a run failed. Nothing here judges a figure: the table says which targets are met.
 """
@@ -23,6 +24,7 @@ from tests.bench.contender import Contender, Ours
 from tests.bench.figures import Figure, Line, lines_of
 from tests.bench.peers.catalogue import PEERS, prepared
 from tests.bench.profile import read_profile
+from tests.bench.stack import SERVICES
 from tests.bench.transport import TRANSPORTS
 from tests.bench.workloads.catalogue import workloads
 
@@ -44,6 +46,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--asleep", type=int, default=_ASLEEP, metavar="N", help="sleeping runs of W6")
     top.add_argument("--peers", type=_names(list(PEERS)), default=[], metavar="all|a,b", help="and these peers")
     top.add_argument("--profile", type=Path, metavar="DIR", help="profile the services with py-spy, which slows them")
+    top.add_argument("--profiled", type=_names([*SERVICES, "function"]), default=["executor"], help="these processes")
     top.add_argument(
         "--limit", type=float, default=_RUN_S, metavar="S", help="seconds a run may take; W6 has four times as many"
     )
@@ -73,7 +76,9 @@ class Bench:
     async def run(self) -> int:
         """Everything that was asked for; the exit code."""
         given = self.given
-        contenders: list[Contender] = [Ours(transport, self.known, given.profile) for transport in given.transport]
+        contenders: list[Contender] = [
+            Ours(transport, self.known, given.profile, tuple(given.profiled)) for transport in given.transport
+        ]
         contenders += await prepared(given.peers, BUILD, asleep=given.asleep, say=_say)
         for workload in given.only:
             found = await self._measure(workload, [each for each in contenders if workload in each.workloads()])

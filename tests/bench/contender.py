@@ -40,11 +40,12 @@ class Contender(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ours:
-    """The engine. With `profiles` its services are profiled into that folder, and the figures are worth less."""
+    """The engine. With `profiles`, processes are sampled into that folder, and the figures are worth less."""
 
     transport: str
     known: Mapping[str, Workload]
     profiles: Path | None = None
+    profiled: tuple[str, ...] = (*SERVICES, "function")
     engine: str = OURS
 
     def workloads(self) -> set[str]:
@@ -57,5 +58,5 @@ class Ours:
         async with bench_stack(self.transport, TRANSPORTS[self.transport]) as stack:
             if self.profiles is None:
                 return await measure(stack)
-            async with profiling(stack, self.profiles, f"{workload}-{self.transport}", (*SERVICES, "function")):
+            async with profiling(stack, self.profiles, f"{workload}-{self.transport}", self.profiled):
                 return await measure(stack)

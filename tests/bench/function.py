@@ -9,6 +9,7 @@ many bodies of steps.
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 import time
 from typing import Any
@@ -83,37 +84,37 @@ def workflows(marks: Marks) -> Workflows:
     return wf
 
 
-def application(wf: Workflows, marks: Marks) -> web.Application:
-    """The function's server."""
+class Answerer:
+    """What the function's server answers: the engine's requests, and questions about the marks."""
 
-    async def execute(request: web.Request) -> web.Response:
-        status, body = await wf.handle_request_async(await request.read(), request.headers)
-        return web.Response(status=status, body=body, headers=wf.answer_headers(request.headers))
+    def __init__(self, wf: Workflows, marks: Marks) -> None:
+        self._wf = wf
+        self._marks = marks
 
-    async def take(request: web.Request) -> web.Response:
-        return web.json_response(marks.take())
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        """One request."""
+        if request.method == "POST":
+            status, body = await self._wf.handle_request_async(await request.read(), request.headers)
+            return web.Response(status=status, body=body, headers=self._wf.answer_headers(request.headers))
+        return web.json_response(self._marks.take() if request.path == "/marks" else len(self._marks.steps))
 
-    async def executed(request: web.Request) -> web.Response:
-        return web.json_response(len(marks.steps))
 
-    app = web.Application(client_max_size=64 * 1024 * 1024)
-    app.router.add_post("/", execute)
-    app.router.add_get("/marks", take)
-    app.router.add_get("/executed", executed)
-    return app
+async def serve(port: int) -> None:
+    """Serves until SIGTERM. There is one path, so aiohttp's server is used without its router."""
+    marks = Marks()
+    runner = web.ServerRunner(web.Server(Answerer(workflows(marks), marks)))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port, backlog=1024).start()
+    stopped = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    await stopped.wait()
+    await runner.cleanup()
 
 
 def main(port: int) -> None:
-    """Serves until SIGTERM."""
-    marks = Marks()
-    web.run_app(
-        application(workflows(marks), marks),
-        host="127.0.0.1",
-        port=port,
-        loop=uvloop.new_event_loop(),
-        access_log=None,
-        print=None,
-    )
+    """The process."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
+        loop.run(serve(port))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
@@ -68,12 +69,18 @@ class BenchStack:
         )
         return found
 
-    async def until_ended(self, count: int, mark: UUID, *, within_s: float, every_s: float = 0.01) -> None:
-        """Returns when so many runs created after `mark` have completed. Raises NotReady."""
+    async def until_ended(
+        self, count: int, mark: UUID, *, within_s: float, every_s: float = 0.01, not_before_s: float = 0.0
+    ) -> None:
+        """Returns when so many runs created after `mark` have completed. Raises NotReady.
+
+        Nobody looks before `not_before_s` have passed: looking costs what is measured.
+        """
 
         async def ended() -> bool:
             return await self.ended_since(mark) >= count
 
+        await asyncio.sleep(not_before_s)
         await until(ended, within_s=within_s, what=f"{count} runs completed", every_s=every_s)
 
     async def until_resting(self, state: str, count: int, *, within_s: float) -> None:
