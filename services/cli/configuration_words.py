@@ -53,6 +53,7 @@ MEANINGS = {
     "WORKFLOWS_LEASE_TTL": "A process that has been silent for this long is dead, whatever its database session says."
     " Half of it without an answer from the database, and a process begins no new invocation.",
     "WORKFLOWS_HEARTBEAT": "How often a process says that it lives; at most a third of the TTL.",
+    "RUNR_WORKER_RESUME_GRACE": "How long the runs of a worker whose stream broke are kept for it, without an attempt.",
     "RUNR_EXECUTOR_SLOTS": "Runs that one executor process holds at once, each with a request to its function.",
     "WORKFLOWS_REQUEST_TIMEOUT": "How long a function may take to answer. Keep it at or below the platform's own.",
     "WORKFLOWS_CONNECT_TIMEOUT": "How long a connection to a function may take.",

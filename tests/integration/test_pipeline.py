@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -72,6 +73,26 @@ async def test_a_step_is_stored_and_only_rev_and_counters_move(rows: LiveRows, o
     assert changed == {"rev", "steps", "bytes"}
     assert (after["rev"], after["steps"], after["bytes"]) == (1, 1, 3)
     assert await steps(rows, before["id"]) == ["a"]
+
+
+async def test_a_lone_step_and_one_in_a_batch_write_the_same(rows: LiveRows, owner: int, pipeline: Pipeline) -> None:
+    lives = [await held(rows, owner) for _ in range(3)]
+    items = [item(live, "a", uses=2, fn_att=1, nd=2) for live in lives]
+    items = [replace(each, step_rows=(each.step_rows[0]._replace(input="[1]", att=3, ms=250),)) for each in items]
+    await pipeline.commit(items[0])
+    await asyncio.gather(*(pipeline.commit(each) for each in items[1:]))
+    kept = "rev, steps, bytes, fn_att, nd, mail, st, owner"
+    stored = "sid, seq, name, kind, status, output, error, input, att, t1 - t0 as took"
+    alone, *others = [
+        (
+            dict(await rows.row(f"select {kept} from rt.live where id = $1", live["id"]) or {}),
+            [dict(row) for row in await rows.rows(f"select {stored} from rt.steps where run = $1", live["id"])],
+        )
+        for live in lives
+    ]
+    assert all(other == alone for other in others)
+    assert alone[1][0]["took"].total_seconds() == 0.25
+    assert await rows.value("select sum(n) from rt.usage_delta where kind = 's'") == 6
 
 
 async def test_an_end_takes_the_live_row_and_every_wait(rows: LiveRows, owner: int, pipeline: Pipeline) -> None:

@@ -59,6 +59,23 @@ def arguments(owner: int, items: Sequence[CommitItem]) -> list[Any]:
     return args
 
 
+def is_plain(item: CommitItem) -> bool:
+    """Whether the item is one result of a run that goes on and stands behind no gate: what most commits are."""
+    return (
+        item.keep
+        and len(item.step_rows) == 1
+        and item.end_row is None
+        and not (item.gates or item.attempt_rows or item.wait_rows or item.start_rows or item.mark_rows)
+    )
+
+
+def step_arguments(owner: int, item: CommitItem) -> list[Any]:
+    """The arguments of the statement `commit_step` for a plain item."""
+    row = item.step_rows[0]
+    fence = (owner, item.run, item.epoch, item.rev)
+    return [*fence, item.size, item.fn_att, item.nd, item.uses, *row[1:]]
+
+
 def _flat(groups: Iterable[Sequence[Any]]) -> list[Any]:
     return [row for group in groups for row in group]
 

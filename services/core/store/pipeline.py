@@ -17,7 +17,7 @@ from uuid import UUID
 import asyncpg
 
 from services.core.domain.errors import Unavailable
-from services.core.store.batch import arguments, statement
+from services.core.store.batch import arguments, is_plain, statement, step_arguments
 from services.core.store.commit_item import CommitItem, Committed, Fenced, StorageRefused
 from services.core.store.database import ServerChanged, connect, server_identity, translated
 from services.core.store.queries import queries
@@ -158,6 +158,12 @@ class Pipeline:
         if broken:
             return await self._committed(connection, batch)
         items = [waiting.item for waiting in batch]
+        if len(items) == 1 and is_plain(items[0]):
+            alone = await connection.fetchrow(
+                queries("pipeline")["commit_step"], *step_arguments(self._owner, items[0])
+            )
+            if alone is not None:
+                return {alone["run"]: alone}
         rows = await connection.fetch(statement(items), *arguments(self._owner, items))
         results = {row["run"]: row for row in rows}
         # The server may have gone on with an interrupted statement, and committed it after it was looked up.
