@@ -107,6 +107,21 @@ OUTSIDE = (
     ("RUNR_NATS_BIN", "`runr dev`, tests", "A `nats-server` program instead of the wheel's."),
     ("RUNR_WORKFLOW_SIGNING_KEY", "the function (SDK)", "The project's signing key. Without it all requests get 500."),
     ("RUNR_WORKFLOW_SIGNING_KEY_FALLBACK", "the function (SDK)", "A second key that is accepted, during a rotation."),
+    ("RUNR_WORKER_URL", "a worker (SDK)", "`host:port` of the executor that `wf.connect()` connects to."),
+    ("RUNR_PROJECT", "a worker (SDK)", "Slug of the worker's project; `default` without it."),
+    ("RUNR_TENANT", "a worker (SDK)", "Slug of its tenant; `central` without it."),
+    (
+        "RUNR_WORKER_TLS_CA",
+        "a worker (SDK)",
+        "PEM file: the authority of the executor's certificate. Without it the system's.",
+    ),
+    ("RUNR_WORKER_TLS_CERT", "a worker (SDK)", "PEM file: a certificate of the worker's own."),
+    ("RUNR_WORKER_TLS_KEY", "a worker (SDK)", "PEM file: its key."),
+    (
+        "RUNR_WORKER_PLAINTEXT",
+        "a worker (SDK)",
+        "`true`: connect without TLS to any address, because the network is trusted.",
+    ),
     ("PORT", "the function (SDK)", "Where `wf.serve()` listens when it is given no port; 8000 by default."),
 )
 """Variables that no service reads: name, who reads it, meaning."""

@@ -127,6 +127,7 @@ STORIES = (
     Story("docs/how-to/retry-and-replay.md", "order", "charged o-1", {"order_id": "o-1"}),
     Story("docs/tracing.md", "charge", None),
     Story("docs/how-to/serve-functions.md", "hello", "Hello, world!"),
+    Story("docs/how-to/connect.md", "quote", 11),
 )
 
 

@@ -93,7 +93,7 @@ class AsyncStepRunner:
 
 
 class AsyncStep(AsyncStepRunner):
-    """The steps of an async workflow. Steps that are gathered run one after another, in call order."""
+    """The steps of an async workflow. Gathered steps run in call order, over `wf.connect()` side by side."""
 
     def options(self, *, retries: int) -> AsyncStepRunner:
         """As `Step.options`."""
