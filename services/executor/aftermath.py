@@ -15,6 +15,7 @@ from services.core.engine.accept_events import EventAcceptor
 from services.core.engine.gates import Gates
 from services.core.engine.hints import TIMER_HORIZON_MS, Hints
 from services.core.engine.look_back import LookBack
+from services.core.engine.look_backs import LookBacks
 from services.core.engine.run_events import RunEventMarks, hears_ends
 from services.core.engine.run_marks import RunMarks
 from services.core.engine.run_traces import RunTraces
@@ -44,8 +45,7 @@ class Aftermath:
         self._gates = Gates(database, hints)
         self._run_marks = RunMarks(database, hints, self._traces)
         self._touched: set[int | None] = set()
-        self._look_back = LookBack(database, hints, self._traces)
-        self._arming: asyncio.Queue[UUID] = asyncio.Queue()
+        self._look_backs = LookBacks(database, LookBack(database, hints, self._traces))
         self._clock = clock
         self._hints = hints
         self._send_marks = SendEventMarks(database, acceptor)
@@ -81,7 +81,7 @@ class Aftermath:
                 self._timers.append((row.run, due_ms))
         for row in item.wait_rows:
             if row.arming:
-                self._arming.put_nowait(row.id)
+                self._look_backs.offer(row.tenant, row.id)
         if item.end_row is not None and self._traces.spans.follows(lease.trace):
             self._traces.ended([(lease.tenant, lease.run)])
         self._has_send_marks |= bool(item.mark_rows)
@@ -97,18 +97,14 @@ class Aftermath:
         """Carry out what was noted, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow_commits(), name="aftermath-commits")
-            # Apart: a look back may have to wait for the transactions of others, which nothing else here does.
-            group.create_task(self._look_back_for_waits(), name="aftermath-look-back")
+            # Apart: a look back may take long, and have to wait for the transactions of others.
+            group.create_task(self._look_backs.run(), name="aftermath-look-backs")
 
     async def _follow_commits(self) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()
             await _left_to_the_scheduler(self._carry_out())
-
-    async def _look_back_for_waits(self) -> None:
-        while True:
-            await _left_to_the_scheduler(self._look_back.arm(await self._arming.get()))
 
     async def _carry_out(self) -> None:
         ready, self._ready = self._ready, []

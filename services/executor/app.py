@@ -16,6 +16,7 @@ from services.core.engine.hints import Hints
 from services.core.engine.key_check import KeyCheck
 from services.core.engine.run_traces import RunTraces
 from services.core.engine.sync import Syncer
+from services.core.engine.wait_room import WaitRoom
 from services.core.rpc.credentials import server_credentials
 from services.core.rpc.server import RpcServer
 from services.core.runtime import parse
@@ -180,6 +181,7 @@ class _Parts:
         commits = Commits(
             pipeline=pipeline,
             aftermath=aftermath,
+            room=WaitRoom(self.database, settings.limits.scanned_waits, runtime.clock),
             limits=_limits(settings.limits),
             ids=ids,
             probe=self.probe,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
 
 from services.core.domain.cause import Answered, FunctionFailed, Reported, Unwound
-from services.core.domain.op import FunctionFault
+from services.core.domain.op import BadStep, FunctionFault, OpError, WaitForEvent
 from services.core.domain.run import Limits
 from services.core.domain.transition import Decision, decide
+from services.core.engine.wait_room import WaitRoom
 from services.core.runtime.ids import UlidFactory
 from services.core.store.commit_item import CommitItem, Committed, StorageRefused
 from services.core.store.pipeline import Pipeline
@@ -49,12 +50,14 @@ class Commits:
         *,
         pipeline: Pipeline,
         aftermath: Aftermath,
+        room: WaitRoom,
         limits: Limits,
         ids: UlidFactory,
         probe: Probe = no_probe,
     ) -> None:
         self._pipeline = pipeline
         self._aftermath = aftermath
+        self._room = room
         self._limits = limits
         self._ids = ids
         self._probe = probe
@@ -77,6 +80,9 @@ class Commits:
         self, lease: Lease, cause: HolderCause, invocation: Invocation
     ) -> tuple[Decision, CommitItem, Committed]:
         decision, item = self._decide(lease, cause)
+        refused = await self._room.faults(item.wait_rows)
+        if refused and isinstance(cause, Answered | Reported):
+            decision, item = self._decide(lease, _refused(cause, refused))
         item = invocation.committing(item)
         await self._probe("before commit")
         try:
@@ -103,3 +109,14 @@ class Commits:
             )
             decision = decide(lease.view(self._limits), failed, lease.reached_ms)
             return decision, commit_item(lease, decision, self._ids)
+
+
+def _refused(cause: Answered | Reported, errors: Mapping[str, OpError]) -> Answered | Reported:
+    """The same answer, with these waits failed at once."""
+    ops = (
+        BadStep(id=op.id, name=op.name, kind="wait_for_event", error=errors[op.id])
+        if isinstance(op, WaitForEvent) and op.id in errors
+        else op
+        for op in cause.ops
+    )
+    return replace(cause, ops=tuple(ops))

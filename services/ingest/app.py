@@ -25,6 +25,7 @@ from services.core.rpc.credentials import server_credentials
 from services.core.rpc.server import Registration, RpcServer
 from services.core.runtime import parse
 from services.core.runtime.config import setting
+from services.core.runtime.fair_turns import FairTurns
 from services.core.runtime.ids import UlidFactory
 from services.core.runtime.lifecycle import Component
 from services.core.runtime.sealing import Sealer
@@ -54,6 +55,8 @@ from services.ingest.run_service import RunService, RunVerbs
 _WRITERS = 4
 _READERS = 3
 _QUEUE_WRITERS = 2  # of the writers: a backlog in a queue must not keep requests waiting
+_TENANT_WRITERS = 3  # of the writers: what one tenant's events cost must not keep those of others waiting
+_PATIENCE_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,8 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
     ends = RunEnds(reader, runtime.clock)
     traces = RunTraces(database, runtime.telemetry)
     limits = EventLimits(events=settings.limits.events_per_request, event_bytes=settings.limits.event_bytes)
-    acceptor = EventAcceptor(database, definitions, hints, ids, traces)
+    turns = FairTurns(_WRITERS, each=_TENANT_WRITERS, patience_s=_PATIENCE_S)
+    acceptor = EventAcceptor(database, definitions, hints, ids, traces, turns)
     deliverer = MessageDeliverer(acceptor, limits)
     sink = QueueSink(reads, sealer, deliverer, key_grace_ms=settings.functions.key_rotation_grace_ms)
     bridge = _bridge(settings, runtime, bus, database, deliverer)

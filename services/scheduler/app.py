@@ -25,6 +25,7 @@ from services.core.engine.fire_schedule import ScheduleFirer
 from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints
 from services.core.engine.look_back import LookBack
+from services.core.engine.look_backs import LookBacks
 from services.core.engine.run_events import RunEventMarks
 from services.core.engine.run_traces import RunTraces
 from services.core.engine.schedules import Schedules
@@ -60,6 +61,7 @@ from services.scheduler.duties.cron import Cron, ForgetFires
 from services.scheduler.duties.gates import SweepGates
 from services.scheduler.duties.marks import Marks
 from services.scheduler.duties.owners import ForgetOwners
+from services.scheduler.duties.paths import ForgetPaths
 from services.scheduler.duties.prune import Prune
 from services.scheduler.duties.rehint import Rehint
 from services.scheduler.duties.rescue import Rescue
@@ -113,6 +115,7 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
     theirs = DatabaseClock(runtime.clock)
     runtime.health.register("clock", _SkewCheck(theirs).check)
     bulk = _bulk(database, hints, runtime, theirs, traces)
+    look_backs = LookBacks(database, LookBack(database, hints, traces))
     server = RpcServer(
         settings.listen.grpc or settings.peers.scheduler,
         _services(settings, database, sealer, hints, runtime, theirs, traces, bulk),
@@ -128,7 +131,8 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
         bus,
         partitions,
         server,
-        _Duties(bus, _duties(settings, runtime, theirs, database, bus, hints, partitions, traces, bulk)),
+        look_backs,
+        _Duties(bus, _duties(settings, runtime, theirs, database, bus, hints, partitions, traces, bulk, look_backs)),
     ]
 
 
@@ -174,6 +178,7 @@ def _duties(
     partitions: Partitions,
     traces: RunTraces,
     bulk: Bulk,
+    look_backs: LookBacks,
 ) -> tuple[Wake, list[Duty]]:
     """The timers' duty, which also hears hints, and all duties."""
     ids = UlidFactory(theirs, runtime.random)
@@ -191,10 +196,11 @@ def _duties(
         FanOut(FanOutMarks(database, hints, traces).sweep),
         RunEvents(RunEventMarks(database, acceptor).sweep),
         SweepGates(Gates(database, hints)),
-        Arming(LookBack(database, hints, traces)),
+        Arming(look_backs),
         Rehint(database, hints, bus.pending),
         FoldUsage(database),
         ForgetOwners(database),
+        ForgetPaths(database),
         ForgetFires(database, settings.retention.run_days),
         Prune(database, settings.retention),
         bulk,

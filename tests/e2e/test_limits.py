@@ -18,7 +18,7 @@ from tests.support.rest import Json, Rest, step_of
 from tests.support.stack import Servers, Stack
 
 EVENT, EVENTS, START, OUTPUT, STATE, STEPS = 1_000, 3, 500, 2_000, 5_000, 4
-KEY, WORKFLOWS, BODY, EVENTS_BODY, WAIT_S = 20, 2, 8_000, 9_000, 1
+KEY, WORKFLOWS, BODY, EVENTS_BODY, WAIT_S, SCANNED = 20, 2, 8_000, 9_000, 1, 2
 STEP_ID, STORED_ID = 150, 255
 
 SETTINGS = {
@@ -33,6 +33,7 @@ SETTINGS = {
     "WORKFLOWS_MAX_WORKFLOWS": WORKFLOWS,
     "WORKFLOWS_MAX_BODY_SIZE": BODY,
     "WORKFLOWS_MAX_EVENTS_BODY_SIZE": EVENTS_BODY,
+    "WORKFLOWS_MAX_SCANNED_WAITS": SCANNED,
     "WORKFLOWS_WAIT_TIMEOUT": f"{WAIT_S}s",
 }
 AT_AND_OVER = pytest.mark.parametrize("over", [0, 1], ids=["at the limit", "one over"])
@@ -256,6 +257,23 @@ async def test_bytes_of_a_body(rest: Rest, path: str, limit: int, over: int) -> 
     else:
         assert reply.status < 300
     assert len((await rest.ok("GET", "/events"))["data"]) == (1 - over if path == "/events" else 0)
+
+
+@AT_AND_OVER
+async def test_waits_that_every_event_of_their_name_is_compared_with(rest: Rest, over: int) -> None:
+    wait = wait_for_event("w", "paid", timeout="1h", **{"if": "async.data.n > event.data.n"})
+    async with function(rest, work=replaying(wait)):
+        for _ in range(SCANNED - 1 + over):
+            await rest.becomes(await rest.start("work", {"n": 1}), "waiting")
+        last = await rest.start("work", {"n": 1})
+        if over:
+            step = step_of(await rest.end(last), "w")
+            assert step["error"]["name"] == "LimitExceeded"
+            assert f"{SCANNED} waits for 'paid'" in step["error"]["message"]
+        else:
+            await rest.becomes(last, "waiting")
+        sent = await rest.send("paid", {"n": 2})
+        assert sent["resumed"] == SCANNED
 
 
 async def test_a_wait_or_an_invoke_without_a_timeout(rest: Rest) -> None:

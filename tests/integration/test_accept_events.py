@@ -431,13 +431,13 @@ async def plan_of(rows: LiveRows, tenant: int, data: object) -> tuple[list[str],
     sought = keys("paid", "async.data.k == event.data.k", data)
     async with rows.database.connection() as connection:
         await connection.execute(
-            f"prepare find(int, int[], bigint[], bigint[], bigint[]) as {queries('engine')['find_waits']}"
+            f"prepare find(int, int[], bigint[], bigint[], bigint[], int) as {queries('engine')['find_waits']}"
         )
         try:
             text = await connection.fetchval(
                 "explain (analyze, format json) execute find("
                 f"{tenant}, '{{0,0}}', '{{{sought['name_h']},{sought['name_h']}}}', "
-                f"'{{0,{sought['path_h']}}}', '{{0,{sought['val_h']}}}')"
+                f"'{{0,{sought['path_h']}}}', '{{0,{sought['val_h']}}}', 500)"
             )
         finally:
             await connection.execute("deallocate find")

@@ -61,7 +61,7 @@ async def test_c24_marks_left_behind_are_swept_and_other_events_win_meanwhile(
         return 0
 
     with monkeypatch.context() as patch:
-        patch.setattr(FanOutMarks, "sweep", never)
+        patch.setattr(FanOutMarks, "carry_out", never)
         await hand.send("go", '{"n":1}')
     taken = random.Random(1).choice(waiting)
     await hand.cancel(taken)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import asyncpg
 import pytest
@@ -14,10 +14,11 @@ from services.core.domain.op import WaitForEvent
 from services.core.domain.run import Status
 from services.core.engine.hints import Hints
 from services.core.engine.look_back import LookBack
+from services.core.engine.look_backs import LookBacks
 from services.core.store.queries import queries
 from tests.support.engine import database, postgres_url
 from tests.support.hand import Hand
-from tests.support.live_rows import LiveRows, Recorder, recorder, rows, until
+from tests.support.live_rows import LiveRows, Recorder, recorder, rows
 
 __all__ = ["database", "postgres_url", "recorder", "rows"]
 
@@ -90,7 +91,7 @@ async def test_an_event_from_before_the_time_looked_back_to_is_not_taken(
 async def test_c8_an_event_whose_acceptance_overlaps_the_wait_is_waited_for(
     hand: Hand, rows: LiveRows, look_back: LookBack, stored_first: bool
 ) -> None:
-    event = uuid4()
+    event = hand.ids.new()
 
     async def store(connection: asyncpg.Connection) -> None:
         await connection.execute(
@@ -164,10 +165,8 @@ async def test_c8_a_wait_that_its_executor_left_arming_is_swept(
 ) -> None:
     await hand.send("paid")
     run, _ = await looking_back(hand, rows)
-    assert await look_back.sweep(60_000) == 0, "its executor is given time"
-    assert await look_back.sweep(0) == 1
-
-    async def resumed() -> bool:
-        return await rows.status(run) is Status.QUEUED
-
-    await until(resumed)
+    look_backs = LookBacks(hand.database, look_back)
+    assert await look_backs.sweep(60_000) == 0, "its executor is given time"
+    assert await look_backs.sweep(0) == 1
+    await look_backs.idle()
+    assert await rows.status(run) is Status.QUEUED

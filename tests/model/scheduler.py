@@ -13,6 +13,7 @@ from services.core.engine.fire_due import DueSchedules
 from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints, Publisher
 from services.core.engine.look_back import LookBack
+from services.core.engine.look_backs import LookBacks
 from services.core.engine.run_events import RunEventMarks
 from services.core.engine.send_events import SendEventMarks
 from services.core.runtime.ids import UlidFactory
@@ -23,6 +24,7 @@ from services.scheduler.duties.cron import Cron
 from services.scheduler.duties.gates import SweepGates
 from services.scheduler.duties.marks import Marks
 from services.scheduler.duties.owners import ForgetOwners
+from services.scheduler.duties.paths import ForgetPaths
 from services.scheduler.duties.rehint import Rehint
 from services.scheduler.duties.rescue import Rescue
 from services.scheduler.duties.send_events import FanOut, RunEvents, SendEvents
@@ -62,12 +64,14 @@ class ModelScheduler:
         self._clock.skip(_LONG_S)  # its next look is a look at everything
         for duty in self._rng.sample(self._duties, len(self._duties)):
             await duty.run_once()
+        await self._look_backs.idle()
 
     def _make(self, hints: Hints) -> Sequence[Duty]:
         database, clock = self._database, self._clock
         ids, definitions, theirs = UlidFactory(clock, self._rng), DefinitionsCache(None), DatabaseClock(clock)
         acceptor = EventAcceptor(database, definitions, hints, ids)
         marks = Marks(database, hints)
+        self._look_backs = LookBacks(database, LookBack(database, hints))
         return [
             Wake(database, self._partitions, hints, clock, theirs),
             Cron(database, DueSchedules(database, definitions, hints, ids), clock, theirs),
@@ -78,10 +82,11 @@ class ModelScheduler:
             FanOut(FanOutMarks(database, hints).sweep),
             RunEvents(RunEventMarks(database, acceptor).sweep),
             SweepGates(Gates(database, hints)),
-            Arming(LookBack(database, hints)),
+            Arming(self._look_backs),
             Rehint(database, hints, _nothing_pending),
             FoldUsage(database),
             ForgetOwners(database),
+            ForgetPaths(database),
         ]
 
 

@@ -105,7 +105,7 @@ CASES: dict[str, tuple[Break, list[Workflow], list[tuple[Op, ...]], str]] = {
         "was answered",
     ),
     "waits that no event finds": (
-        Break(statement="create rule lost as on insert to rt.wait_path do instead nothing"),
+        Break("wait_v1", "then u.val_h else 0 end", "then u.val_h + 1 else 0 end"),
         [workflow("matched", Await(id="a", event="ext.a", matched=True, above=None, timeout_ms=DAY_MS))],
         [(start("matched"),), (Settle(),), (emit("ext.a"),)],
         "did not resume a of run",

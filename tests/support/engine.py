@@ -22,6 +22,7 @@ from services.core.domain.run import Limits
 from services.core.engine.accept_events import EventAcceptor
 from services.core.engine.definitions import DefinitionsCache
 from services.core.engine.hints import Hints, NullPublisher, Publisher
+from services.core.engine.wait_room import WaitRoom
 from services.core.runtime.clock import Clock, SystemClock
 from services.core.runtime.ids import UlidFactory
 from services.core.runtime.off_loop import OffLoop
@@ -179,7 +180,14 @@ def make_incarnation(
     def claimer(room: Callable[[], int], accept: Callable[[Lease], None]) -> Claimer:
         return Claimer(database, defs, owner=owner.id, room=room, accept=accept, spans=spans)
 
-    commits = Commits(pipeline=pipeline, aftermath=aftermath, limits=Limits(), ids=ids, probe=probe)
+    commits = Commits(
+        pipeline=pipeline,
+        aftermath=aftermath,
+        room=WaitRoom(database, WorkflowLimits().scanned_waits),
+        limits=Limits(),
+        ids=ids,
+        probe=probe,
+    )
 
     workers = sessions or WorkerSessions(clock, request_timeout_s=request_timeout_s, resume_grace_s=5.0)
 

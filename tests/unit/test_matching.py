@@ -10,7 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.core.domain.expression import match_and_if
-from services.core.domain.matching import SCAN, event_value, holds, lookup_keys, name_hash, wait_key, wait_warnings
+from services.core.domain.json_value import hash_value
+from services.core.domain.matching import (
+    NAME_ALONE,
+    SCAN,
+    event_value,
+    holds,
+    lookup_keys,
+    name_hash,
+    wait_key,
+    wait_warnings,
+)
 
 
 def event(data: Any, name: str = "paid") -> dict[str, Any]:
@@ -21,7 +31,11 @@ def found(condition: str | None, trigger: Any, incoming: Any, paths: list[str] |
     """Whether the index leads the incoming event to the wait; `paths` are those known beside the wait's own."""
     key = wait_key("paid", condition, event(trigger))
     known = [*(paths or []), *([key.path] if key.path is not None else [])]
-    return (key.path_h, key.val_h) in lookup_keys(event(incoming), known)
+    return (key.path_h, key.val_h) in lookup_keys(event(incoming), hashed(known))
+
+
+def hashed(paths: list[str]) -> list[tuple[str, int]]:
+    return [(path, hash_value(path)) for path in paths]
 
 
 def hit(condition: str | None, trigger: Any, incoming: Any) -> bool:
@@ -67,7 +81,6 @@ def test_the_index_never_hides_a_wait_whose_condition_holds(condition: str | Non
 @pytest.mark.parametrize(
     "condition",
     [
-        None,
         "async.data.k > 1",
         "async.data.k == async.data.l",
         "async.data.k == 1 || async.data.l == 1",
@@ -82,6 +95,12 @@ def test_a_condition_without_an_equality_is_scanned_by_name(condition: str | Non
     assert (key.path_h, key.val_h) == SCAN
     assert key.path is None
     assert key.name_h == name_hash("paid")
+
+
+def test_a_wait_without_a_condition_is_found_by_the_name_alone() -> None:
+    key = wait_key("paid", None, event({"k": 1}))
+    assert (key.path_h, key.val_h, key.condition) == (*NAME_ALONE, None)
+    assert hit(None, {"k": 1}, {})
 
 
 def test_a_condition_is_kept_for_the_run_it_waits_in_and_needs_its_trigger_no_more() -> None:
@@ -134,7 +153,7 @@ def test_one_and_one_point_zero_meet_and_so_do_integers_beyond_a_float() -> None
 
 def test_a_hash_only_finds_and_the_condition_decides() -> None:
     key = wait_key("paid", "async.data.k == event.data.k && async.data.l == event.data.l", event({"k": 1, "l": 2}))
-    assert (key.path_h, key.val_h) in lookup_keys(event({"k": 1, "l": 3}), ["data.k"])
+    assert (key.path_h, key.val_h) in lookup_keys(event({"k": 1, "l": 3}), hashed(["data.k"]))
     assert not holds(key.condition, event({"k": 1, "l": 3}))
 
 

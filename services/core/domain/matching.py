@@ -25,7 +25,10 @@ from services.core.domain.json_text import parse
 from services.core.domain.json_value import hash_value
 
 SCAN = (0, 0)
-"""The key of waits that no equality finds: they are scanned by the event's name."""
+"""The key of waits under a condition that no equality finds: each is judged for every event of its name."""
+
+NAME_ALONE = (0, 1)
+"""The key of waits without a condition: every event of their name hits them."""
 
 _MAX_PATH = 500  # characters, all ASCII: a longer one does not fit into an index row of Postgres
 
@@ -58,7 +61,7 @@ def wait_key(event_name: str, condition: str | None, trigger: dict[str, Any]) ->
     """How a wait for `event_name` under `condition` (expression text) is kept, for a run that `trigger` started."""
     name_h = name_hash(event_name)
     if condition is None:
-        return WaitKey(name_h, None, *SCAN, None)
+        return WaitKey(name_h, None, *NAME_ALONE, None)
     special = specialize(parse_joined(condition), trigger)
     key = index_key(special)
     text = condition_to_json(special)
@@ -75,11 +78,11 @@ def wait_warnings(condition: str | None, trigger: dict[str, Any]) -> tuple[str, 
     return ("match value is null",)
 
 
-def lookup_keys(event: dict[str, Any], paths: Iterable[str]) -> list[tuple[int, int]]:
-    """The (path, value) hashes under which waits for this event may be found; `paths` are those ever waited on for its
-    name.
+def lookup_keys(event: dict[str, Any], paths: Iterable[tuple[str, int]]) -> list[tuple[int, int]]:
+    """The (path, value) hashes under which waits for this event may be found; `paths` are those that waits for its name
+    may be open on, with their hashes.
     """
-    return [SCAN, *((hash_value(path), hash_value(value_at(path, event))) for path in paths)]
+    return [SCAN, NAME_ALONE, *((path_h, hash_value(value_at(path, event))) for path, path_h in paths)]
 
 
 def holds(condition: str | None, event: dict[str, Any]) -> bool:

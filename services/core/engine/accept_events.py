@@ -12,11 +12,12 @@ from uuid import UUID, uuid4
 
 import asyncpg
 
-from services.core.domain.matching import name_hash
-from services.core.engine.accept_plan import EventPlan, FoundWait, Incoming, cut, fill, lookups, new_plan
+from services.core.domain.errors import Unavailable
+from services.core.engine.accept_plan import EventPlan, Incoming, cut, fill, new_plans
 from services.core.engine.dedupe import Accepted, accepted_before, firsts
-from services.core.engine.definitions import DefinitionsCache, TenantDefinitions
-from services.core.engine.fan_out import INLINE, FanOutMarks, store_fan_out
+from services.core.engine.definitions import DefinitionsCache
+from services.core.engine.fan_out import INLINE, INLINE_BYTES, FanOutMarks, store_fan_out
+from services.core.engine.find_waits import PIECE, find_hits
 from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints
 from services.core.engine.hit_runs import Aftermath, cancel_runs, lock_runs, resume_waits
@@ -24,7 +25,10 @@ from services.core.engine.retrying import after_commit, retrying
 from services.core.engine.run_marks import RunMarks
 from services.core.engine.run_traces import RunTraces
 from services.core.engine.starts import cancel_waits, insert_starts, start_row
-from services.core.runtime.ids import UlidFactory
+from services.core.runtime.fair_turns import FairTurns, NoTurn
+from services.core.runtime.ids import UlidFactory, ulid_unix_ms
+from services.core.runtime.loop_share import LoopShare
+from services.core.runtime.off_loop import OffLoop
 from services.core.store.commit_item import StartRow, WaitRow
 from services.core.store.database import Database
 from services.core.store.queries import queries
@@ -40,7 +44,11 @@ class EventAcceptor:
         hints: Hints,
         ids: UlidFactory,
         traces: RunTraces | None = None,
+        turns: FairTurns | None = None,
     ) -> None:
+        """`turns` are those of tenants at the database, where very much may be asked for at once."""
+        self._turns = turns
+        self._off_loop = OffLoop("accept")
         self._database = database
         self._traces = traces or RunTraces.off(database)
         self._gates = Gates(database, hints)
@@ -68,6 +76,17 @@ class EventAcceptor:
         trace: str | None = None,
     ) -> list[Accepted]:
         """`accept` under ids fixed before: calling it again with the same ids and accept_id changes nothing more."""
+        if self._turns is None:
+            return await self._accept(tenant, events, ids, accept_id, trace)
+        try:
+            async with self._turns.turn(tenant):
+                return await self._accept(tenant, events, ids, accept_id, trace)
+        except NoTurn:
+            raise Unavailable("too many events are waiting to be accepted") from None
+
+    async def _accept(
+        self, tenant: int, events: Sequence[Incoming], ids: Sequence[UUID], accept_id: UUID, trace: str | None
+    ) -> list[Accepted]:
         begun_ns = self._traces.spans.now_ns()
         answers, aftermath = await retrying(lambda _: self._once(tenant, events, ids, accept_id, trace))
         await aftermath.tell(tenant, self._hints, self._gates, self._traces, trace)
@@ -75,14 +94,14 @@ class EventAcceptor:
             self._traces.spans.started(run, workflow, trace=own, parent=trace, begun_ns=begun_ns)
         if aftermath.ended:
             await after_commit(self._marks.cascade())
-        if aftermath.fans_out:
-            await after_commit(self._fan_out.sweep(0))
+        if aftermath.fan_outs:
+            await after_commit(self._fan_out.carry_out(aftermath.fan_outs))
         return answers
 
     async def _once(
         self, tenant: int, events: Sequence[Incoming], ids: Sequence[UUID], accept_id: UUID, trace: str | None
     ) -> tuple[list[Accepted], Aftermath]:
-        aftermath = Aftermath()
+        aftermath, share = Aftermath(), LoopShare(PIECE)
         first = firsts(events)
         async with self._database.transaction() as connection:
             known = await accepted_before(connection, tenant, events, ids, accept_id)
@@ -93,25 +112,17 @@ class EventAcceptor:
             while fresh:
                 count = cut([events[place] for place in fresh], definitions)
                 group, fresh = fresh[:count], fresh[count:]
-                plans = [new_plan(events[place], ids[place], now) for place in group]
-                await self._carry_out(connection, tenant, plans, definitions, trace, aftermath)
+                incoming = [events[place] for place in group]
+                size = sum(len(event.data) for event in incoming)
+                plans = await self._off_loop.run(size, new_plans, incoming, [ids[place] for place in group], now)
+                hits = await find_hits(connection, tenant, plans, self._off_loop, share)
+                await fill(plans, *hits.by_event(), definitions, share)
+                await _hit(connection, tenant, plans, aftermath, traced=self._traces.enabled)
+                await self._start_runs(connection, plans, trace, aftermath)
+                await _store(connection, tenant, plans, trace)
                 known.update((place, Accepted.of(plan)) for place, plan in zip(group, plans, strict=True))
         answers = [known[f] if f == place else replace(known[f], duplicate=True) for place, f in enumerate(first)]
         return answers, aftermath
-
-    async def _carry_out(
-        self,
-        connection: asyncpg.Connection,
-        tenant: int,
-        plans: list[EventPlan],
-        definitions: TenantDefinitions,
-        trace: str | None,
-        aftermath: Aftermath,
-    ) -> None:
-        fill(plans, await _find_waits(connection, tenant, plans), definitions)
-        await _hit(connection, tenant, plans, aftermath, traced=self._traces.enabled)
-        await self._start_runs(connection, plans, trace, aftermath)
-        await _store(connection, tenant, plans, trace)
 
     async def _start_runs(
         self, connection: asyncpg.Connection, plans: list[EventPlan], trace: str | None, aftermath: Aftermath
@@ -147,29 +158,18 @@ class EventAcceptor:
                     aftermath.ready += [run] if row.ga is None else []
 
 
-async def _find_waits(
-    connection: asyncpg.Connection, tenant: int, plans: Sequence[EventPlan]
-) -> list[tuple[int, FoundWait]]:
-    names = list({name_hash(plan.incoming.name) for plan in plans})
-    paths: dict[int, list[str]] = {}
-    for row in await connection.fetch(queries("engine")["wait_paths"], tenant, names):
-        paths.setdefault(row["name_h"], []).append(row["path"])
-    rows = await connection.fetch(queries("engine")["find_waits"], tenant, *lookups(plans, paths))
-    return [(row["n"], FoundWait(row["id"], row["run"], row["kind"], row["event"], row["cond"])) for row in rows]
-
-
 async def _hit(
     connection: asyncpg.Connection, tenant: int, plans: Sequence[EventPlan], aftermath: Aftermath, *, traced: bool
 ) -> None:
     """Cancel and resume what the plans say, as far as it is still there once the rows are locked."""
-    near = [plan for plan in plans if len(plan.cancels) + len(plan.resumes) <= INLINE]
-    hit = {run for plan in near for run in plan.cancels} | {wait.run for plan in near for wait in plan.resumes}
+    near = _near(plans)
+    hit = {run for place in near for run in plans[place].cancels}
+    hit |= {wait.run for place in near for wait in plans[place].resumes}
     if hit:
         await lock_runs(connection, tenant, list(hit))
-    for plan in plans:
-        if plan not in near:
-            await store_fan_out(connection, tenant, plan)
-            aftermath.fans_out = True
+    for place, plan in enumerate(plans):
+        if place not in near:
+            aftermath.fan_outs += await store_fan_out(connection, tenant, plan)
             continue
         if plan.cancels:
             plan.cancelled_runs = await cancel_runs(connection, plan.cancels, aftermath)
@@ -181,6 +181,18 @@ async def _hit(
             )
             plan.resumed = sum(len(row["waits"]) for row in rows)
             plan.resumed_runs = [row["run"] for row in rows]
+
+
+def _near(plans: Sequence[EventPlan]) -> set[int]:
+    """Places of the events whose effects are small enough to be in the transaction that accepts them."""
+    near = set()
+    room = INLINE_BYTES
+    for place, plan in enumerate(plans):
+        size = len(plan.resumes) * len(plan.incoming.data)
+        if len(plan.cancels) + len(plan.resumes) <= INLINE and size <= room:
+            near.add(place)
+            room -= size
+    return near
 
 
 async def _store(connection: asyncpg.Connection, tenant: int, plans: Sequence[EventPlan], trace: str | None) -> None:
@@ -198,4 +210,5 @@ async def _store(connection: asyncpg.Connection, tenant: int, plans: Sequence[Ev
         [plan.incoming.test for plan in plans],
         [plan.effects for plan in plans],
         trace,
+        [ulid_unix_ms(plan.id) for plan in plans],
     )

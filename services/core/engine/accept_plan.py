@@ -12,14 +12,16 @@ from uuid import UUID
 
 from services.core.domain.expression import evaluate
 from services.core.domain.json_value import is_true
-from services.core.domain.matching import event_value, holds, lookup_keys, name_hash
+from services.core.domain.matching import event_value
 from services.core.domain.queue_message import queue_event_name
 from services.core.engine.definitions import ProjectEntry, TenantDefinitions, WorkflowEntry
 from services.core.engine.payload import event_payload
 from services.core.runtime.ids import ulid_text
+from services.core.runtime.loop_share import LoopShare
 
 # Of the runs that an event resumed or cancelled, this many are kept by name; the counts are of all.
 _SHOWN = 1_000
+_TRIGGER = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,13 +46,10 @@ class Incoming:
 
 @dataclass(frozen=True, slots=True)
 class FoundWait:
-    """A stored wait that the index found for an event."""
+    """A stored wait that an event hits."""
 
     id: UUID
     run: UUID
-    kind: str
-    event: str
-    condition: str | None
 
 
 @dataclass(slots=True)
@@ -88,59 +87,37 @@ class EventPlan:
         return json.dumps(done | {name: found for name, found in lists.items() if found})
 
 
-def new_plan(incoming: Incoming, id: UUID, now_ms: int) -> EventPlan:
-    """A plan that does nothing yet."""
+def new_plans(incoming: Sequence[Incoming], ids: Sequence[UUID], now_ms: int) -> list[EventPlan]:
+    """Plans that do nothing yet."""
+    return [_new_plan(event, id, now_ms) for event, id in zip(incoming, ids, strict=True)]
+
+
+def _new_plan(incoming: Incoming, id: UUID, now_ms: int) -> EventPlan:
     ts = now_ms if incoming.ts is None else incoming.ts
     value = event_value(id=ulid_text(id), name=incoming.name, data=incoming.data, ts=ts)
     return EventPlan(incoming, id, ts, value)
 
 
-def lookups(
-    plans: Sequence[EventPlan], paths: Mapping[int, Sequence[str]]
-) -> tuple[list[int], list[int], list[int], list[int]]:
-    """Where to look for waits: parallel columns of plan number, name, path and value hashes."""
-    numbers: list[int] = []
-    names: list[int] = []
-    path_hs: list[int] = []
-    val_hs: list[int] = []
-    for number, plan in enumerate(plans):
-        name_h = name_hash(plan.incoming.name)
-        for path_h, val_h in lookup_keys(plan.value, paths.get(name_h, ())):
-            numbers.append(number)
-            names.append(name_h)
-            path_hs.append(path_h)
-            val_hs.append(val_h)
-    return numbers, names, path_hs, val_hs
+async def fill(
+    plans: Sequence[EventPlan],
+    cancels: Mapping[int, list[UUID]],
+    resumes: Mapping[int, list[FoundWait]],
+    definitions: TenantDefinitions,
+    share: LoopShare,
+) -> None:
+    """Decide what each event does. `cancels` and `resumes` are what each hits, by its place."""
+    for place, plan in enumerate(plans):
+        plan.cancels = cancels.get(place, [])
+        plan.resumes = resumes.get(place, [])
+        await _fill_starts(plan, definitions, share)
 
 
-def fill(plans: Sequence[EventPlan], found: Iterable[tuple[int, FoundWait]], definitions: TenantDefinitions) -> None:
-    """Decide what each event does. A wait or run that an earlier event of the request took is not taken again."""
-    waits: dict[int, list[FoundWait]] = {}
-    for number, wait in found:
-        waits.setdefault(number, []).append(wait)
-    cancelled: set[UUID] = set()
-    consumed: set[UUID] = set()
-    for number, plan in enumerate(plans):
-        hits = [
-            wait
-            for wait in waits.get(number, ())
-            if wait.event == plan.incoming.name and holds(wait.condition, plan.value)
-        ]
-        for run in dict.fromkeys(wait.run for wait in hits if wait.kind == "x"):
-            if run not in cancelled:
-                cancelled.add(run)
-                plan.cancels.append(run)
-        for wait in hits:
-            if wait.kind == "e" and wait.run not in cancelled and wait.id not in consumed:
-                consumed.add(wait.id)
-                plan.resumes.append(wait)
-        _fill_starts(plan, definitions)
-
-
-def _fill_starts(plan: EventPlan, definitions: TenantDefinitions) -> None:
+async def _fill_starts(plan: EventPlan, definitions: TenantDefinitions, share: LoopShare) -> None:
     """Each workflow starts once for an event, however many of its triggers hold."""
     seen: set[int] = set()
     for trigger in definitions.by_event.get(plan.incoming.name, ()):
+        if share.spent(_TRIGGER):
+            await share.rest()
         entry = trigger.workflow
         if entry.id in seen or _gets_its_own(plan.incoming, definitions.projects[entry.project]):
             continue

@@ -1,5 +1,5 @@
-"""One event that hits very many runs (rulings C24): what it found is stored with it, and carried out in small
-transactions.
+"""One event that hits very many runs, or gives very many bytes to some (rulings C24): what it found is stored with it,
+and carried out in small transactions.
 
 Locking a hundred thousand runs at once would stop everybody else. The candidates are written as marks in the
 transaction that accepts the event, so it is still all or nothing; the answer's counts are of the plan. A wait that
@@ -9,6 +9,7 @@ another event took meanwhile is not resumed again.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from functools import partial
 from typing import TypeVar
@@ -16,6 +17,7 @@ from uuid import UUID
 
 import asyncpg
 
+from services.core.domain.errors import Unavailable
 from services.core.engine.accept_plan import EventPlan
 from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints
@@ -23,30 +25,37 @@ from services.core.engine.hit_runs import Aftermath, cancel_runs, lock_runs, res
 from services.core.engine.payload import event_payload
 from services.core.engine.retrying import retrying
 from services.core.engine.run_traces import RunTraces
-from services.core.engine.sweeping import sweep_marks
 from services.core.store.database import Database
 from services.core.store.queries import queries, tenant_query
 
+log = logging.getLogger(__name__)
+
 INLINE = 1_000
 """An event that hits more runs than this fans out."""
+
+INLINE_BYTES = 32 * 1024 * 1024
+"""So does one by which the events of a request would give runs more than this in all."""
 
 _PIECE = 500
 
 Item = TypeVar("Item")
 
 
-async def store_fan_out(connection: asyncpg.Connection, tenant: int, plan: EventPlan) -> None:
-    """Write what the plan hits as marks, cancels first, and count it in the plan as done."""
+async def store_fan_out(connection: asyncpg.Connection, tenant: int, plan: EventPlan) -> list[int]:
+    """Write what the plan hits as marks, cancels first, and count it in the plan as done. The marks, in order."""
     bodies = [
-        json.dumps({"event": str(plan.id), "runs": [str(run) for run in piece]}) for piece in _pieces(plan.cancels)
+        json.dumps({"event": str(plan.id), "runs": [str(run) for run in piece]})
+        for piece in _pieces(plan.cancels, _PIECE)
     ]
-    for waits in _pieces(plan.resumes):
+    most = max(1, min(_PIECE, INLINE_BYTES // max(1, len(plan.incoming.data))))
+    for waits in _pieces(plan.resumes, most):
         pairs = [[str(wait.id), str(wait.run)] for wait in waits]
         bodies.append(json.dumps({"event": str(plan.id), "waits": pairs}))
-    await connection.execute(queries("engine")["store_fan_out"], tenant, bodies)
+    rows = await connection.fetch(queries("engine")["store_fan_out"], tenant, bodies)
     plan.cancelled, plan.resumed = len(plan.cancels), len(plan.resumes)
     plan.cancelled_runs = plan.cancels[:INLINE]
     plan.resumed_runs = [wait.run for wait in plan.resumes[:INLINE]]
+    return [row["id"] for row in rows]
 
 
 class FanOutMarks:
@@ -58,20 +67,38 @@ class FanOutMarks:
         self._gates = Gates(database, hints)
         self._traces = traces or RunTraces.off(database)
 
-    async def sweep(self, min_age_ms: int, limit: int = 20) -> int:
-        """Carry out marks older than `min_age_ms`, in order. Returns how many. Raises Unavailable."""
-        return await sweep_marks(self._database, "fan_out_marks", self._retrying, min_age_ms=min_age_ms, limit=limit)
+    async def sweep(self, min_age_ms: int, limit: int = 100) -> int:
+        """Carry out up to `limit` marks older than `min_age_ms`: those of each tenant in order, the tenants in turn.
+        Returns how many were carried out. Raises Unavailable.
+        """
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(queries("engine")["fan_out_marks"], min_age_ms, limit)
+        return await self.carry_out([row["id"] for row in rows])
 
-    async def _retrying(self, mark: asyncpg.Record) -> None:
-        await retrying(partial(self._carry_out, mark))
+    async def carry_out(self, marks: Sequence[int]) -> int:
+        """Carry out these marks, in order: one that fails is logged, stays, and holds up no other. Returns how many
+        were carried out. Raises Unavailable.
+        """
+        done = 0
+        for mark in marks:
+            try:
+                await retrying(partial(self._carry_out, mark))
+            except Unavailable:
+                raise
+            except Exception:
+                log.exception("a mark cannot be carried out", extra={"mark": mark})
+            else:
+                done += 1
+        return done
 
-    async def _carry_out(self, mark: asyncpg.Record, _attempt: int) -> None:
-        tenant, body = mark["tenant"], json.loads(mark["body"])
-        event = UUID(body["event"])
+    async def _carry_out(self, mark: int, _attempt: int) -> None:
         aftermath = Aftermath()
         async with self._database.transaction() as connection:
-            if not await connection.fetch(queries("engine")["take_mark"], mark["id"]):
+            row = await connection.fetchrow(queries("engine")["take_fan_out"], mark)
+            if row is None:
                 return  # another process carries it out, or has
+            tenant, body = row["tenant"], json.loads(row["body"])
+            event = UUID(body["event"])
             if "runs" in body:
                 runs = [UUID(run) for run in body["runs"]]
                 await lock_runs(connection, tenant, runs)
@@ -90,5 +117,5 @@ class FanOutMarks:
         await aftermath.tell(tenant, self._hints, self._gates, self._traces, None)
 
 
-def _pieces(items: Sequence[Item]) -> list[Sequence[Item]]:
-    return [items[start : start + _PIECE] for start in range(0, len(items), _PIECE)]
+def _pieces(items: Sequence[Item], most: int) -> list[Sequence[Item]]:
+    return [items[start : start + most] for start in range(0, len(items), most)]

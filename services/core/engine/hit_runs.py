@@ -25,7 +25,7 @@ class Aftermath:
     ended: list[UUID] = field(default_factory=list)
     delivered: list[asyncpg.Record] = field(default_factory=list)
     started: list[tuple[UUID, str, str | None]] = field(default_factory=list)
-    fans_out: bool = False
+    fan_outs: list[int] = field(default_factory=list)
 
     async def tell(self, tenant: int, hints: Hints, gates: Gates, traces: RunTraces, trace: str | None) -> None:
         """Send the hints, give freed slots away, note what traces show."""
@@ -69,10 +69,7 @@ async def resume_waits(
     """Resume those of these waits that are still open, their runs being locked. One row for each run that got
     something.
     """
-    count = len(waits)
-    rows = await connection.fetch(
-        queries("engine")["deliver"], waits, ["c"] * count, [payload] * count, [None] * count, [event] * count, traced
-    )
+    rows = await connection.fetch(queries("engine")["deliver_event"], waits, event, payload, traced)
     aftermath.delivered += rows
     free = [row for row in rows if row["owner"] is None]
     aftermath.ready += [row["run"] for row in free if row["ga"] is None]

@@ -1,32 +1,35 @@
 """`lookback`: a wait also takes an event that came before it was stored, without a race (rulings C8, C29).
 
-The wait is stored "arming": live for new events at once. Then stored events are read, oldest first, until one reading
-is known to be complete: every transaction that could have accepted an event without seeing the wait had ended before
-the reading began. Nobody blocks anybody; a long transaction only delays the end of the arming.
+The wait is stored "arming": live for new events at once. Then stored events are read, oldest first. If a transaction
+was in flight that could have accepted an event without seeing the wait, they are read again when it has ended: that
+reading is complete. Nobody blocks anybody; a long transaction only delays the end of the arming. Events are read in
+pages, and between two of them others have their turn: a look may take long, no other look has to wait for that.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Any
 from uuid import UUID
 
 import asyncpg
 
-from services.core.domain.errors import Unavailable
-from services.core.domain.matching import event_value, holds
+from services.core.domain.expression import Condition, condition_from_json, condition_holds
+from services.core.domain.matching import event_value
 from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints
+from services.core.engine.past_events import Page, PastEvents
 from services.core.engine.payload import event_payload
 from services.core.engine.run_traces import RunTraces
+from services.core.engine.xact_horizon import XactHorizon
 from services.core.runtime.ids import ulid_text
+from services.core.runtime.off_loop import OffLoop
 from services.core.store.database import Database
 from services.core.store.queries import queries, tenant_query
 
-log = logging.getLogger(__name__)
-
-_PAGE = 500
-_PAUSES = (0.005, 0.01, 0.02, 0.05)
+Turn = Callable[[], AbstractAsyncContextManager[None]]
+"""What a look waits for before each piece of work at the database."""
 
 
 class LookBack:
@@ -37,42 +40,45 @@ class LookBack:
         self._traces = traces or RunTraces.off(database)
         self._hints = hints
         self._gates = Gates(database, hints)
+        self._horizon = XactHorizon(database)
+        self._off_loop = OffLoop("look-back")
 
-    async def arm(self, wait: UUID) -> None:
+    async def arm(self, wait: UUID, turn: Turn = nullcontext) -> None:
         """Resume the wait by a stored event, or make sure that there is none. Harmless when called twice. Raises
         Unavailable.
         """
-        async with self._database.connection() as connection:
-            horizon = await connection.fetchval(queries("engine")["horizon"])
-        pauses = iter(_PAUSES)
+        async with turn():
+            # The wait is committed: who has its number from here on sees it.
+            horizon = await self._horizon.of_now()
+            complete = await self._horizon.passed(horizon)
         while True:
-            async with self._database.connection() as connection:
-                row = await connection.fetchrow(queries("engine")["arming_wait"], wait)
-                if row is None:
-                    return
-                # Read before the events are: what was in flight then may be missed by the reading.
-                complete = await connection.fetchval(queries("engine")["xmin"]) >= horizon
-                event = await _first_match(connection, row)
-                if event is None and complete:
-                    await connection.execute(queries("engine")["armed"], wait)
-                    return
-            if event is None:
-                await asyncio.sleep(next(pauses, _PAUSES[-1]))
-            elif await self._deliver(row, event):
+            if await self._read(wait, turn):
                 return
+            if complete:
+                async with turn(), self._database.connection() as connection:
+                    await connection.execute(queries("engine")["armed"], wait)
+                return
+            await self._horizon.until_passed(horizon)
+            complete = True
 
-    async def sweep(self, min_age_ms: int, limit: int = 100) -> int:
-        """Arm waits whose executor did not. Returns how many. Raises Unavailable."""
-        async with self._database.connection() as connection:
-            rows = await connection.fetch(queries("engine")["arming_waits"], min_age_ms, limit)
-        for row in rows:
-            try:
-                await self.arm(row["id"])
-            except Unavailable:
-                raise
-            except Exception:
-                log.exception("a wait cannot look back", extra={"wait": str(row["id"])})
-        return len(rows)
+    async def _read(self, wait: UUID, turn: Turn) -> bool:
+        """Read the stored events once. Whether the wait is gone: resumed by one of them, or otherwise."""
+        async with turn(), self._database.connection() as connection:
+            row = await connection.fetchrow(queries("engine")["arming_wait"], wait)
+        if row is None:
+            return True
+        condition = None if row["cond"] is None else condition_from_json(row["cond"])
+        events = PastEvents(row)
+        while events.more:
+            async with turn():
+                async with self._database.connection() as connection:
+                    if events.pages and not await connection.fetchval(queries("engine")["is_arming"], wait):
+                        return True
+                    page = await events.next_page(connection)
+                for event in await self._off_loop.run(page.size, _fulfilling, page, condition):
+                    if await self._deliver(row, event):
+                        return True
+        return False
 
     async def _deliver(self, wait: asyncpg.Record, event: asyncpg.Record) -> bool:
         """Resume the wait by this event, unless it is gone or the run has had the event already. Whether the wait is
@@ -85,13 +91,7 @@ class LookBack:
             if await connection.fetchval(had, wait["run"], event["id"]):
                 return False
             rows = await connection.fetch(
-                queries("engine")["deliver"],
-                [wait["id"]],
-                ["c"],
-                [payload],
-                [None],
-                [event["id"]],
-                self._traces.enabled,
+                queries("engine")["deliver_event"], [wait["id"]], event["id"], payload, self._traces.enabled
             )
         self._traces.delivered((row["tenant"], row["run"], row["resolved"]) for row in rows)
         free = [row for row in rows if row["owner"] is None]
@@ -100,16 +100,12 @@ class LookBack:
         return True
 
 
-async def _first_match(connection: asyncpg.Connection, wait: asyncpg.Record) -> asyncpg.Record | None:
-    """The oldest stored event that the wait may look back to: not had by its run, and fulfilling its condition."""
-    after: UUID | None = None
-    query = tenant_query("engine", "past_events", wait["tenant"])
-    while True:
-        rows = await connection.fetch(query, wait["event"], wait["since"], wait["run"], after, _PAGE)
-        for event in rows:
-            value = event_value(id=ulid_text(event["id"]), name=event["name"], data=event["data"], ts=event["ts"])
-            if holds(wait["cond"], value):
-                return event
-        if len(rows) < _PAGE:
-            return None
-        after = rows[-1]["id"]
+def _fulfilling(page: Page, condition: Condition | None) -> Sequence[asyncpg.Record]:
+    """The events of a page that the wait may take, the oldest first."""
+    if condition is None:
+        return page.events
+    return [event for event in page.events if condition_holds(condition, _value(event))]
+
+
+def _value(event: asyncpg.Record) -> dict[str, Any]:
+    return event_value(id=ulid_text(event["id"]), name=event["name"], data=event["data"], ts=event["ts"])

@@ -193,6 +193,7 @@ class WorkflowLimits:
     workflows_per_project: int = setting("WORKFLOWS_MAX_WORKFLOWS", parse.integer(1, 100_000), 500)
     body_bytes: int = setting("WORKFLOWS_MAX_BODY_SIZE", parse.size(1, _HUGE), 4 * _MIB)
     events_body_bytes: int = setting("WORKFLOWS_MAX_EVENTS_BODY_SIZE", parse.size(1, _HUGE), 26 * _MIB)
+    scanned_waits: int = setting("WORKFLOWS_MAX_SCANNED_WAITS", parse.integer(1, 1_000_000), 10_000)
     wait_timeout_ms: int = setting("WORKFLOWS_WAIT_TIMEOUT", parse.milliseconds(1_000, 366 * _DAY_MS), 7 * _DAY_MS)
 
 

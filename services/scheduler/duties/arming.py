@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from services.core.engine.look_back import LookBack
+from services.core.engine.look_backs import LookBacks
 from services.scheduler.ticker import PeriodicDuty
 
 MIN_AGE_MS = 2_000
@@ -16,9 +16,9 @@ class Arming(PeriodicDuty):
     name = "arming"
     period_s = 2.0
 
-    def __init__(self, look_back: LookBack) -> None:
-        self._look_back = look_back
+    def __init__(self, look_backs: LookBacks) -> None:
+        self._look_backs = look_backs
 
     async def run_once(self) -> Mapping[str, int]:
-        """Arm some of them. Raises Unavailable."""
-        return {"armed": await self._look_back.sweep(MIN_AGE_MS)}
+        """See to it that somebody looks back for some of each tenant. Raises Unavailable."""
+        return {"looking": await self._look_backs.sweep(MIN_AGE_MS)}

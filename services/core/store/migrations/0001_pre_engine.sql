@@ -124,7 +124,7 @@ create table rt.wait (
     fields     text,                               -- the op's own fields as JSON, for the timeline
     event      text,
     name_h     bigint,
-    path_h     bigint,                             -- 0: not indexable, scanned by name
+    path_h     bigint,                             -- 0: found by the name, with val_h 0 to be judged by cond, with 1 in any case
     val_h      bigint,
     cond       text,                               -- decides; name_h, path_h and val_h only find
     child      uuid,
@@ -142,11 +142,17 @@ create index wait_due on rt.wait (part, due_at) where due_at is not null;
 create index wait_match on rt.wait (tenant, name_h, path_h, val_h) where kind in ('e', 'x');
 create index wait_child on rt.wait (child) where child is not null;
 create index wait_run on rt.wait (run);
-create index wait_arming on rt.wait (created_at) where arming;
+create index wait_arming on rt.wait (tenant, created_at) where arming;
 create unique index wait_step on rt.wait (run, sid) where sid is not null;
 
--- Which paths of an event to look at when it arrives. Insert-only.
-create table rt.wait_path (tenant int, name_h bigint, path text, primary key (tenant, name_h, path));
+-- Which paths of an event to look at when it arrives: those of open waits, and for a while of waits that were. `idle` says
+-- that no wait was open on it when somebody looked; who opens one takes it back (see wait_v1).
+create table rt.wait_path (
+    tenant int, name_h bigint, path text,
+    path_h bigint not null,
+    idle   bool not null default false,
+    primary key (tenant, name_h, path)
+);
 
 -- Effects on another run, or on the world, that must follow a commit: written in it, applied right after, swept if not.
 create table rt.mark (

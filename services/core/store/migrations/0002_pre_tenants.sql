@@ -137,9 +137,11 @@ create table rt.events (
     effects     text not null,                     -- JSON: {"runs": [...], "resumed": n, "cancelled": n, "skipped": [...]}
     received_at timestamptz not null default rt.now(),
     trace       text,
+    odd_id      bool not null default false,       -- the time in its id is not about when it was received
     primary key (id, tenant)
 ) partition by list (tenant);
 create index events_name on rt.events (name text_pattern_ops, id);
+create index events_odd on rt.events (name, received_at) where odd_id;
 
 create table rt.usage (
     tenant int not null, wf int not null, day date not null, kind "char" not null, n bigint not null,

@@ -103,7 +103,10 @@ begin
         order by s.n;
 end $$;
 
--- Open waits. Conditions were specialized by the caller; paths are remembered so that an event knows where to look.
+-- Open waits. Conditions were specialized by the caller; paths are remembered so that an event knows where to look. An event
+-- looks at no more than 32 paths of a name: a wait on one more is found by the name, as one without a path.
+-- A path that is idle is forgotten once everybody who may not have seen it idle has ended (duties/paths.py). So the transaction
+-- has its number before it looks which paths there are, and takes an idle one back.
 -- A look back goes so far back from now, -1: to when the run was created. Both are instants of the clock by which events are
 -- received, never of a process.
 create function rt.wait_v1(
@@ -116,13 +119,27 @@ create function rt.wait_v1(
 declare
     v_now timestamptz := rt.now();
 begin
-    insert into rt.wait_path (tenant, name_h, path)
-        select distinct u.tenant, u.name_h, u.path from unnest(p_tenant, p_name_h, p_path) u(tenant, name_h, path)
-        where u.path is not null order by 1, 2, 3
-        on conflict do nothing;
+    if exists (select from unnest(p_path) u(path) where u.path is not null) then
+        perform pg_current_xact_id();
+        insert into rt.wait_path (tenant, name_h, path, path_h)
+            select n.tenant, n.name_h, n.path, n.path_h
+            from (select u.*, p.path is not null as idle,
+                         row_number() over (partition by u.tenant, u.name_h, p.path is null order by u.path) as place
+                  from (select distinct u.tenant, u.name_h, u.path, u.path_h
+                        from unnest(p_tenant, p_name_h, p_path, p_path_h) u(tenant, name_h, path, path_h)
+                        where u.path is not null) u
+                  left join lateral (select p.path, p.idle from rt.wait_path p
+                                     where p.tenant = u.tenant and p.name_h = u.name_h and p.path = u.path offset 0) p on true
+                  where p.idle is distinct from false) n
+            where n.idle or n.place <= 32 - (select count(*) from rt.wait_path p where p.tenant = n.tenant and p.name_h = n.name_h)
+            order by n.tenant, n.name_h, n.path
+            on conflict (tenant, name_h, path) do update set idle = false;
+    end if;
     insert into rt.wait (id, run, tenant, kind, seq, sid, name, fields, event, name_h, path_h, val_h, cond, child, due_at,
                          arming, since, created_at)
-        select u.id, u.run, u.tenant, u.kind, u.seq, u.sid, u.name, u.fields, u.event, u.name_h, u.path_h, u.val_h, u.cond, u.child,
+        select u.id, u.run, u.tenant, u.kind, u.seq, u.sid, u.name, u.fields, u.event, u.name_h,
+               case when u.path is null or k.known then u.path_h else 0 end,
+               case when u.path is null or k.known then u.val_h else 0 end, u.cond, u.child,
                -- No timer outlives its run: the run's own deadline ends it first. A cancel_on without a timeout is no
                -- timer; one with a timeout counts from when the run is due, as the run's own timeout does.
                case when u.kind = 'x' and u.delay_ms is null then null
@@ -131,11 +148,13 @@ begin
                             (select d.due_at from rt.wait d where d.run = u.run and d.kind = 'd') end, v_now)), r.deadline) end,
                u.arming,
                case when u.lookback_ms >= 0 then v_now - least(u.lookback_ms, rt.ms(v_now)) * interval '1 millisecond' end, v_now
-        from unnest(p_run, p_tenant, p_id, p_kind, p_seq, p_sid, p_name, p_fields, p_event, p_name_h, p_path_h, p_val_h, p_cond,
+        from unnest(p_run, p_tenant, p_id, p_kind, p_seq, p_sid, p_name, p_fields, p_event, p_name_h, p_path, p_path_h, p_val_h, p_cond,
                     p_child, p_delay_ms, p_at_ms, p_arming, p_lookback_ms)
-             u(run, tenant, id, kind, seq, sid, name, fields, event, name_h, path_h, val_h, cond, child, delay_ms, at_ms, arming,
+             u(run, tenant, id, kind, seq, sid, name, fields, event, name_h, path, path_h, val_h, cond, child, delay_ms, at_ms, arming,
                lookback_ms)
         cross join lateral (select r.st, r.deadline from rt.live r where r.id = u.run offset 0) r
+        left join lateral (select true as known from rt.wait_path p
+                           where p.tenant = u.tenant and p.name_h = u.name_h and p.path = u.path offset 0) k on true
         where p_runs is null or u.run = any (p_runs)
         on conflict do nothing;
     -- Apart, so that a wait that does not look back so costs no look at the runs.
@@ -145,6 +164,53 @@ begin
             cross join lateral (select c.created_at from rt.runs c where c.tenant = u.tenant and c.id = u.run offset 0) c
             where w.id = u.id and w.id = any (p_id) and u.lookback_ms = -1;
     end if;
+end $$;
+
+-- Paths behind (p_tenant, p_name_h, p_path), in order: which are idle, no wait being open on them, and are marked so.
+create function rt.idle_paths_v1(p_tenant int, p_name_h bigint, p_path text, p_limit int)
+returns table (tenant int, name_h bigint, path text, idle bool) language plpgsql as $$
+#variable_conflict use_column
+declare
+    v_path record;
+begin
+    for v_path in
+        select p.*, not exists (select from rt.wait w where w.tenant = p.tenant and w.name_h = p.name_h and w.path_h = p.path_h
+                                and w.kind in ('e', 'x') offset 0) as unused
+        from rt.wait_path p where (p.tenant, p.name_h, p.path) > (p_tenant, p_name_h, p_path)
+        order by p.tenant, p.name_h, p.path limit p_limit
+    loop
+        tenant := v_path.tenant; name_h := v_path.name_h; path := v_path.path; idle := v_path.unused;
+        if idle and not v_path.idle then
+            perform from rt.wait_path p where p.tenant = v_path.tenant and p.name_h = v_path.name_h and p.path = v_path.path
+                for update skip locked;
+            if found then
+                update rt.wait_path p set idle = true
+                    where p.tenant = v_path.tenant and p.name_h = v_path.name_h and p.path = v_path.path;
+            end if;
+        end if;
+        return next;
+    end loop;
+end $$;
+
+-- Forget idle paths, when all who may not have seen them idle have ended. Answers how many.
+create function rt.forget_paths_v1(p_tenant int[], p_name_h bigint[], p_path text[]) returns int language plpgsql as $$
+#variable_conflict use_column
+declare
+    v_path record;
+    v_count int := 0;
+begin
+    for v_path in select * from unnest(p_tenant, p_name_h, p_path) u(tenant, name_h, path) loop
+        perform from rt.wait_path p
+            where p.tenant = v_path.tenant and p.name_h = v_path.name_h and p.path = v_path.path and p.idle
+            for update skip locked;
+        continue when not found;
+        delete from rt.wait_path p
+            where p.tenant = v_path.tenant and p.name_h = v_path.name_h and p.path = v_path.path and p.idle
+              and not exists (select from rt.wait w where w.tenant = p.tenant and w.name_h = p.name_h and w.path_h = p.path_h
+                              and w.kind in ('e', 'x') offset 0);
+        if found then v_count := v_count + 1; end if;
+    end loop;
+    return v_count;
 end $$;
 
 -- The hash under which waits for the event of such an end are found; `domain.matching.name_hash` of its name.
@@ -204,11 +270,14 @@ end $$;
 -- Deliver results to waits: the wait row goes, the step is memoized, the run's mail moves; a run nobody holds becomes ready.
 -- Answers one row per run that got something. p_traced asks also for what its traces show of the waits, as a JSON list of
 -- [kind, step id, opened, delivered, error's message, event], in unix milliseconds.
-create function rt.deliver_v1(p_wait uuid[], p_status text[], p_output text[], p_error text[], p_event uuid[], p_traced bool default false)
+-- p_shared: what all of them get, in place of p_output. It is here once, however many they are.
+create function rt.deliver_v1(p_wait uuid[], p_status text[], p_output text[], p_error text[], p_event uuid[], p_traced bool default false,
+    p_shared text default null)
 returns table (run uuid, tenant int, owner bigint, ga bigint, waits uuid[], resolved text) language plpgsql as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := rt.now();
+    v_shared int := octet_length(p_shared);
 begin
     return query
         with x as (
@@ -219,11 +288,12 @@ begin
             insert into rt.steps (tenant, run, sid, seq, name, kind, status, output, error, input, event, child, att, t0, t1)
             select x.tenant, x.run, x.sid, x.seq, coalesce(x.name, x.sid),
                    case x.kind when 's' then 's' when 'e' then 'e' else 'i' end,
-                   x.got, x.output, x.error, x.fields, x.by_event, x.child, 1, x.created_at, v_now
+                   x.got, coalesce(p_shared, x.output), x.error, x.fields, x.by_event, x.child, 1, x.created_at, v_now
             from x where x.kind in ('s', 'e', 'c')
             on conflict do nothing
         ), f as (
-            select x.run, count(*)::int as n, sum(coalesce(octet_length(x.output), 0) + coalesce(octet_length(x.error), 0))::int as bytes,
+            select x.run, count(*)::int as n,
+                   sum(coalesce(v_shared, octet_length(x.output), 0) + coalesce(octet_length(x.error), 0))::int as bytes,
                    array_agg(x.id) as waits, bool_or(x.kind = 'p') as unpark,
                    json_agg(json_build_array(x.kind, x.sid, rt.ms(x.created_at), rt.ms(v_now), rt.error_message(x.error), x.by_event))
                        filter (where p_traced)::text as resolved

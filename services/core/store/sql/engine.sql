@@ -10,6 +10,11 @@ select * from rt.finish_v1($1, $2, $3, $4, true);
 -- name: deliver
 select * from rt.deliver_v1($1, $2, $3, $4, $5, $6);
 
+-- name: deliver_event
+-- One event to many waits.
+select * from rt.deliver_v1($1, array_fill('c'::text, array[cardinality($1::uuid[])]), null, null,
+    array_fill($2::uuid, array[cardinality($1::uuid[])]), $4, $3);
+
 -- name: lock_runs
 -- Waits for rows, in the order of ids: only ingest and run control do (rulings C11).
 select id, tenant, owner, parent from rt.live where tenant = $1 and id = any ($2) order by id for no key update;
@@ -39,25 +44,46 @@ select id, name, effects from {t}.events where id = any ($1);
 select id from {t}.runs where id = any ($1);
 
 -- name: wait_paths
-select name_h, path from rt.wait_path where tenant = $1 and name_h = any ($2);
+select name_h, path, path_h from rt.wait_path where tenant = $1 and name_h = any ($2);
 
 -- name: find_waits
 -- One look into the index a key, whatever the planner knew of the table when it made the plan: `offset 0` keeps it from
--- joining all waits of the tenant instead, which is cheap only while there are few.
-select u.n, w.id, w.run, w.kind, w.event, w.cond
+-- joining all waits of the tenant instead, which is cheap only while there are few. Of a condition of more than 4 KiB only the
+-- size: there may be many.
+select u.n, w.id, w.run, w.kind, w.event, w.size, case when w.size <= 4096 then w.cond end as cond
 from unnest($2::int[], $3::bigint[], $4::bigint[], $5::bigint[]) u(n, name_h, path_h, val_h)
 cross join lateral (
-    select w.id, w.run, w.kind::text as kind, w.event, w.cond, w.due_at from rt.wait w
+    select w.id, w.run, w.kind::text as kind, w.event, w.cond, octet_length(w.cond) as size, w.due_at from rt.wait w
     where w.tenant = $1 and w.name_h = u.name_h and w.path_h = u.path_h and w.val_h = u.val_h and w.kind in ('e', 'x')
     offset 0
 ) w
-where w.kind = 'e' or w.due_at is null or w.due_at > rt.now();
+where w.kind = 'e' or w.due_at is null or w.due_at > rt.now()
+limit $6;
+
+-- name: idle_paths
+select * from rt.idle_paths_v1($1, $2, $3, $4);
+
+-- name: forget_paths
+select rt.forget_paths_v1($1, $2, $3);
+
+-- name: count_scanned
+-- Of how many waits each event of this name is compared with one by one. Counts no further than $3.
+select count(*) from (
+    select from rt.wait w where w.tenant = $1 and w.name_h = $2 and w.path_h = 0 and w.val_h = 0 and w.kind in ('e', 'x') limit $3
+) w;
+
+-- name: condition
+select cond from rt.wait where id = $1;
 
 -- name: store_events
-insert into rt.events (tenant, id, name, data, ts, event_id, source, project, run, test, effects, trace)
-select $1, u.id, u.name, u.data, u.ts, u.event_id, u.source, u.project, u.run, u.test, u.effects, $12::text
-from unnest($2::uuid[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::text[], $8::int[], $9::uuid[], $10::bool[], $11::text[])
-     u(id, name, data, ts, event_id, source, project, run, test, effects);
+-- The time in an id is when the id was made, by another clock: where that is not about now a look back is told (see past_events).
+insert into rt.events (tenant, id, name, data, ts, event_id, source, project, run, test, effects, trace, odd_id)
+select $1, u.id, u.name, u.data, u.ts, u.event_id, u.source, u.project, u.run, u.test, u.effects, $12::text,
+       u.id_ms - n.ms not between -45000 and 4000
+from unnest($2::uuid[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::text[], $8::int[], $9::uuid[], $10::bool[], $11::text[],
+            $13::bigint[])
+     u(id, name, data, ts, event_id, source, project, run, test, effects, id_ms),
+     (select rt.ms(rt.now()) as ms) n;
 
 -- name: now_ms
 select rt.ms(rt.now());
@@ -104,10 +130,26 @@ select pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
 select pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
 
 -- name: arming_wait
-select id, run, tenant, event, cond, since from rt.wait where id = $1 and arming;
+select id, run, tenant, event, cond, since, rt.ms(since) as since_ms, rt.ms(rt.now()) as now_ms from rt.wait where id = $1 and arming;
 
 -- name: arming_waits
-select id from rt.wait where arming and created_at <= rt.now() - $1::bigint * interval '1 millisecond' order by created_at limit $2;
+-- The oldest of each tenant: one with very many does not keep the others waiting.
+with recursive t as (
+    (select w.tenant from rt.wait w where w.arming order by w.tenant limit 1)
+    union all
+    select (select w.tenant from rt.wait w where w.arming and w.tenant > t.tenant order by w.tenant limit 1) from t where t.tenant is not null
+)
+select w.tenant, w.id
+from t
+cross join lateral (
+    select w.tenant, w.id from rt.wait w
+    where w.arming and w.tenant = t.tenant and w.created_at <= rt.now() - $1::bigint * interval '1 millisecond'
+    order by w.created_at limit $2 offset 0
+) w
+where t.tenant is not null;
+
+-- name: is_arming
+select exists (select from rt.wait where id = $1 and arming);
 
 -- name: armed
 update rt.wait set arming = false where id = $1;
@@ -117,12 +159,39 @@ select exists (select from {t}.steps s where s.run = $1 and s.event = $2)
     or exists (select from {t}.runs r where r.id = $1 and r.event = $2);
 
 -- name: past_events
-select e.id, e.name, e.data, e.ts
-from {t}.events e
-where e.name = $1 and e.received_at >= $2 and ($4::uuid is null or e.id > $4)
-  and not exists (select from {t}.steps s where s.run = $3 and s.event = e.id)
-  and not exists (select from {t}.runs r where r.id = $3 and r.event = e.id)
-order by e.id limit $5;
+-- The next events of a name that a look back comes to, behind $4 and before $5: so many ($6) at most, and of so many bytes ($7),
+-- but at least one. Each is told, with its data if it was received since $2 and the run ($3) has not had it; `more`: there are more.
+select e.id, e.name, e.ts, e.more, case when e.received_at >= $2 and e.id not in (
+    select s.event from {t}.steps s where s.run = $3 and s.event is not null
+    union all select r.event from {t}.runs r where r.id = $3 and r.event is not null
+) then e.data end as data
+from (
+    select e.*, count(*) over () >= $6 or sum(octet_length(e.data)) over () > $7 as more,
+           sum(octet_length(e.data)) over (order by e.id) - octet_length(e.data) as before
+    from (
+        select e.id, e.name, e.data, e.ts, e.received_at from {t}.events e where e.name = $1 and e.id > $4 and e.id < $5
+        order by e.id limit $6
+    ) e
+) e
+where e.before < $7 order by e.id;
+
+-- name: odd_past_events
+-- The same of events whose ids do not tell when they were received, by that time: behind ($3, $4), until $5 (unix milliseconds).
+select e.id, e.name, e.ts, e.received_at, e.more, case when e.id not in (
+    select s.event from {t}.steps s where s.run = $2 and s.event is not null
+    union all select r.event from {t}.runs r where r.id = $2 and r.event is not null
+) then e.data end as data
+from (
+    select e.*, count(*) over () >= $6 or sum(octet_length(e.data)) over () > $7 as more,
+           sum(octet_length(e.data)) over (order by e.received_at, e.id) - octet_length(e.data) as before
+    from (
+        select e.id, e.name, e.data, e.ts, e.received_at from {t}.events e
+        where e.odd_id and e.name = $1 and e.received_at >= $3 and (e.received_at, e.id) > ($3, $4)
+          and e.received_at <= to_timestamp($5::bigint / 1000.0)
+        order by e.received_at, e.id limit $6
+    ) e
+) e
+where e.before < $7 order by e.received_at, e.id;
 
 -- name: run_event_marks
 select id, tenant, target, body from rt.mark
@@ -139,14 +208,17 @@ left join {t}.ends en on en.run = r.id
 where r.id = $1;
 
 -- name: store_fan_out
-insert into rt.mark (tenant, kind, body) select $1, 'fan_out', b from unnest($2::text[]) b;
+insert into rt.mark (tenant, kind, body) select $1, 'fan_out', b from unnest($2::text[]) with ordinality u(b, n) order by n returning id;
 
 -- name: fan_out_marks
-select id, tenant, body from rt.mark
-where kind = 'fan_out' and id > $3 and created_at <= rt.now() - $1::bigint * interval '1 millisecond' order by id limit $2;
+-- Of each tenant one, then of each another: one with very many does not keep the others waiting.
+select m.id from (
+    select id, row_number() over (partition by tenant order by id) as place from rt.mark
+    where kind = 'fan_out' and created_at <= rt.now() - $1::bigint * interval '1 millisecond'
+) m order by m.place, m.id limit $2;
 
--- name: take_mark
-delete from rt.mark where id = (select id from rt.mark where id = $1 for update skip locked) returning id;
+-- name: take_fan_out
+delete from rt.mark where id = (select id from rt.mark where id = $1 for update skip locked) returning tenant, body;
 
 -- name: stored_event
 select name, data, ts from {t}.events where id = $1;
