@@ -82,6 +82,7 @@ MEANINGS = {
     "WORKFLOWS_MAX_WORKFLOWS": "Workflows of one project.",
     "WORKFLOWS_MAX_BODY_SIZE": "Body of a request.",
     "WORKFLOWS_MAX_EVENTS_BODY_SIZE": "Body of `POST /api/events`.",
+    "WORKFLOWS_MAX_SCANNED_WAITS": "Open waits for one event name in a tenant under conditions that no equality finds.",
     "WORKFLOWS_WAIT_TIMEOUT": "How long a wait for an event, or an invoke, lasts that names no timeout.",
     "OTEL_EXPORTER_OTLP_ENDPOINT": "Where spans are sent: the base URL of a collector.",
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "The same for traces alone, the whole URL.",
