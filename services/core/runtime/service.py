@@ -31,6 +31,7 @@ from services.core.runtime.garbage import look_for_cycles_seldom
 from services.core.runtime.health import Health, HealthServer
 from services.core.runtime.lifecycle import STOP_TIMEOUT_S, Component, StartRefused, Supervisor
 from services.core.runtime.logs import configure_logs
+from services.core.runtime.open_files import allow_open_files
 from services.core.runtime.parent import on_parent_death
 from services.core.runtime.parse import Address
 from services.core.runtime.settings import HEALTH_PORTS, LogSettings, ProcessSettings, TelemetrySettings
@@ -122,6 +123,7 @@ async def _run(
     server = HealthServer(health, base.process.health or Address("127.0.0.1", HEALTH_PORTS.get(title, 7200)), title)
     _listen_for_stop(supervisor, base.process.grace_s, environ)
     look_for_cycles_seldom()
+    log.info("limits", extra={"open_files": allow_open_files()})
     try:
         await server.start()
         return await supervisor.run()
