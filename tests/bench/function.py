@@ -1,7 +1,9 @@
 """The function that is benchmarked with: the Python SDK under aiohttp, in a process of its own.
 
-    python -m tests.bench.function PORT
+    python -m tests.bench.function PORT [EXECUTOR]
 
+It listens on PORT; with the address of an executor it also connects there as a worker, and the engine sends it nothing
+over HTTP.
 Bodies do nothing but note when they ran. `GET /marks` answers what was noted since the last time, `GET /executed` how
 many bodies of steps.
 """
@@ -12,11 +14,15 @@ import asyncio
 import signal
 import sys
 import time
+from contextlib import AsyncExitStack
 from typing import Any
 
 import uvloop
 from aiohttp import web
 from runr_workflows import AsyncStep, Context, Workflows
+
+# As many as the executor holds runs at once.
+_WORKER_SLOTS = 256
 
 
 class Marks:
@@ -99,23 +105,27 @@ class Answerer:
         return web.json_response(self._marks.take() if request.path == "/marks" else len(self._marks.steps))
 
 
-async def serve(port: int) -> None:
+async def serve(port: int, executor: str | None) -> None:
     """Serves until SIGTERM. There is one path, so aiohttp's server is used without its router."""
     marks = Marks()
-    runner = web.ServerRunner(web.Server(Answerer(workflows(marks), marks)))
+    wf = workflows(marks)
+    runner = web.ServerRunner(web.Server(Answerer(wf, marks)))
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", port, backlog=1024).start()
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
-    await stopped.wait()
+    async with AsyncExitStack() as connected:
+        if executor is not None:
+            await connected.enter_async_context(wf.connection(executor, max_concurrency=_WORKER_SLOTS))
+        await stopped.wait()
     await runner.cleanup()
 
 
-def main(port: int) -> None:
+def main(port: int, executor: str | None = None) -> None:
     """The process."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
-        loop.run(serve(port))
+        loop.run(serve(port, executor))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), *sys.argv[2:])

@@ -6,12 +6,16 @@ import os
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
+from services.core.engine.bootstrap import DEFAULT_TENANT
 from services.core.runtime.python_child import python_command, python_environ
-from tests.bench.child import NotReady, free_port, listens, running
+from services.embedded.home import Home
+from tests.bench.child import NotReady, free_port, listens, running, tail, until
 from tests.bench.lean_client import LeanClient
 from tests.bench.stack import Attach, BenchStack
 
 _APP = "/api/projects/default/workflows/app"
+_LOG = "function.log"
+_KNOWN_S = 30.0
 
 
 async def over_http(stack: BenchStack, closing: AsyncExitStack) -> None:
@@ -23,11 +27,22 @@ async def over_http(stack: BenchStack, closing: AsyncExitStack) -> None:
         raise NotReady(f"the function was not synced: {synced['message']}")
 
 
+async def over_stream(stack: BenchStack, closing: AsyncExitStack) -> None:
+    """The function connects to the executor as a worker, and declares its workflows in doing so."""
+    await _function(stack, closing, f"127.0.0.1:{Home(stack.home).recall('ports.json')['executor']}")
+
+    async def known() -> bool:
+        found = await stack.client.call("GET", "/api/projects/default/workflows")
+        return any(workflow["name"] == "chain" for workflow in found["data"])
+
+    await until(known, within_s=_KNOWN_S, what=f"the worker is connected: {tail(stack.home / _LOG)}")
+
+
 async def _function(stack: BenchStack, closing: AsyncExitStack, *arguments: str) -> int:
     """Starts the function's process; the port that it listens on."""
     key = (await stack.client.call("GET", f"{_APP}/signing-key"))["signing_key"]
-    port, log = free_port(), stack.home / "function.log"
-    environ = {**python_environ(os.environ), "RUNR_WORKFLOW_SIGNING_KEY": key}
+    port, log = free_port(), stack.home / _LOG
+    environ = {**python_environ(os.environ), "RUNR_WORKFLOW_SIGNING_KEY": key, "RUNR_TENANT": DEFAULT_TENANT}
     command = python_command("tests.bench.function", str(port), *arguments)
     process = await closing.enter_async_context(running(command, environ=environ, log=log))
     await listens(process, port, log)
@@ -36,4 +51,4 @@ async def _function(stack: BenchStack, closing: AsyncExitStack, *arguments: str)
     return port
 
 
-TRANSPORTS: Mapping[str, Attach] = {"http": over_http}
+TRANSPORTS: Mapping[str, Attach] = {"http": over_http, "stream": over_stream}
