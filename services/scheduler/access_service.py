@@ -14,8 +14,9 @@ from services.core.engine.tokens import create_token, delete_token
 from services.core.rpc import paging
 from services.core.rpc.call_context import caller
 from services.core.rpc.convert import number, timestamp, unix_ms, word
+from services.core.rpc.id_paging import id_after, id_token
 from services.core.rpc.server import Registration
-from services.core.runtime.ids import UlidFactory, ulid_text, ulid_uuid
+from services.core.runtime.ids import UlidFactory, ulid_text
 from services.core.runtime.sealing import Sealer
 from services.core.store.access import TokenRow, get_tenant, list_tokens
 from services.core.store.database import Database
@@ -113,14 +114,13 @@ class AccessService(access_service_pb2_grpc.AccessServiceServicer):
     async def ListTokens(self, request: pb.ListTokensRequest, context: Any) -> pb.ListTokensResponse:
         """A page of tokens, oldest first."""
         size = paging.page_size(request.page_size)
-        position = paging.position_of(request, str)
+        after = id_after(request)
         async with self._database.connection() as connection:
-            after = ulid_uuid(str(position[0])) if position else None
             rows = await list_tokens(connection, caller().tenant, after=after, limit=size + 1)
         page = rows[:size]
         return pb.ListTokensResponse(
             tokens=map(_token, page),
-            next_page_token=paging.next_token(request, [ulid_text(page[-1].id)]) if len(rows) > size else "",
+            next_page_token=id_token(request, page[-1].id if len(rows) > size else None),
         )
 
     async def DeleteToken(self, request: pb.DeleteTokenRequest, context: Any) -> pb.DeleteTokenResponse:

@@ -150,6 +150,10 @@ class Stack:
         """Where the first executor takes workers: host and port."""
         return self._address("executor")
 
+    def address(self, name: str) -> str:
+        """Where a service takes gRPC."""
+        return self._address(name)
+
     def names(self, service: str) -> list[str]:
         """The processes of a service, by their names: from the second one on they have a number."""
         more = range(2, self.replicas.get(service, 1) + 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 
 from services.core.domain.errors import InvalidInput
 
@@ -47,13 +47,18 @@ class Usage:
 def usage_range(first: str, last: str, today: date) -> tuple[date, date]:
     """First and last day of the range in a request; empty texts mean 30 days ago and today. Raises InvalidInput."""
     until = parse_day("to_day", last) if last else today
-    since = parse_day("from_day", first) if first else min(until, today) - timedelta(days=_DEFAULT_BACK)
+    since = parse_day("from_day", first) if first else _days_before(min(until, today), _DEFAULT_BACK)
     if since > until:
         raise InvalidInput.of("from_day", f"must not be after the last day, {until.isoformat()}")
     days = (until - since).days + 1
     if days > MAX_DAYS:
         raise InvalidInput.of("from_day", f"the range may have at most {MAX_DAYS} days, it has {days}")
     return since, until
+
+
+def _days_before(day: date, days: int) -> date:
+    """The first day that there is, at the earliest."""
+    return date.fromordinal(max(1, day.toordinal() - days))
 
 
 def parse_day(path: str, text: str) -> date:

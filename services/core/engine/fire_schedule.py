@@ -26,6 +26,7 @@ from services.core.store.schedules import ScheduleRow, database_now, fired_runs,
 
 MAX_BACKFILL = 1_000
 _BATCH = 100
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +157,9 @@ def _ticks_of(schedule: ScheduleRow, since: datetime, until: datetime | None, no
     if until is not None and until > now:
         raise InvalidInput.of("until", f"must not be in the future: it is {instant_text(now)} now")
     end = now if until is None else until
+    if since < _EPOCH:
+        # Nothing had a tick then, and where the calendar begins no zone can be asked.
+        raise InvalidInput.of("since", f"must not be before {instant_text(_EPOCH)}")
     if since >= end:
         raise InvalidInput.of("since", f"must be before the end of the range, {instant_text(end)}")
     ticks = ticks_between(parse_cron(schedule.cron, schedule.timezone), since.astimezone(UTC), end, MAX_BACKFILL)

@@ -1,6 +1,7 @@
 """Around every call of a server: its trace, its caller, and its errors in the shape of the one table.
 
-Outside in: errors (so that whatever fails below is masked or mapped), trace, authentication and permission, servicer.
+Outside in: errors (so that whatever fails below is masked or mapped), trace, authentication and permission, what no
+request may hold, servicer.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from opentelemetry.trace import SpanKind
 from services.core.domain.errors import DomainError, Unsupported
 from services.core.rpc.authorize import authorize, permission_of
 from services.core.rpc.call_context import Authenticator, Call, enter_call
+from services.core.rpc.request_check import check_request, deserializer
 from services.core.rpc.status import DEFAULT_DETAILS_BYTES, MAX_DETAILS_BYTES, internal_error, row_of, to_grpc
 from services.core.runtime.telemetry import Telemetry
 from services.core.runtime.traceparent import extract, received
@@ -57,7 +59,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
                 else grpc.unary_unary_rpc_method_handler
             )
             behavior = around.single(inner)
-        return make(behavior, handler.request_deserializer, handler.response_serializer)
+        if handler.request_streaming:
+            return make(behavior, handler.request_deserializer, handler.response_serializer)
+        return make(behavior, deserializer(handler.request_deserializer), handler.response_serializer)
 
 
 class _Around:
@@ -78,7 +82,7 @@ class _Around:
         async def behavior(request: Any, context: Any) -> Any:
             error: BaseException | None = None
             try:
-                await self._enter()
+                await self._enter(request)
                 result = inner(request, context)
                 return await result if hasattr(result, "__await__") else result
             except BaseException as caught:
@@ -93,7 +97,7 @@ class _Around:
         async def behavior(request: Any, context: Any) -> AsyncIterator[Any]:
             error: BaseException | None = None
             try:
-                await self._enter()
+                await self._enter(request)
                 result = inner(request, context)
                 if hasattr(result, "__aiter__"):
                     async for message in result:
@@ -112,9 +116,11 @@ class _Around:
         value = self._metadata.get(key)
         return value if isinstance(value, str) else None
 
-    async def _enter(self) -> None:
+    async def _enter(self, request: Any) -> None:
         permission = permission_of(self._method)
         caller = await authorize(permission, self._metadata, self._authenticator)
+        if not hasattr(request, "__aiter__"):  # what a stream carries is judged as it comes
+            check_request(request)
         enter_call(Call(self._method, caller, self._traceparent, self._trace_id))
 
     async def _leave(self, error: BaseException | None, context: Any) -> None:

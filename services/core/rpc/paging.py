@@ -14,10 +14,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from services.core.domain.errors import InvalidInput
+from services.core.domain.safe_text import is_storable
 
 DEFAULT_PAGE_SIZE = 50
 MAX_PAGE_SIZE = 200
 _MAX_TOKEN = 2_000
+_MAX_PART = 2**31 - 1
 
 Position = list[str | int]
 
@@ -48,6 +50,9 @@ def position_of(request: Any, *shape: type) -> Position | None:
     if digest != _filter_digest(request):
         raise _refused("belongs to another filter: start again without it")
     if not isinstance(position, list) or [type(part) for part in position] != list(shape):
+        raise _refused("is not a token of this list")
+    # Anybody can make a token: its parts are as much from outside as the fields of a request.
+    if not all(is_storable(part) if isinstance(part, str) else 0 <= part <= _MAX_PART for part in position):
         raise _refused("is not a token of this list")
     return position
 
