@@ -54,3 +54,11 @@ async def child(ctx: Context, step: AsyncStep) -> int:
 
 def plain_call(ctx: Context, step: Step) -> None:
     assert_type(orders(ctx, step), dict[str, bool])
+
+
+async def work() -> None:
+    async with wf.connection("localhost:7103", project="shop", max_concurrency=3) as connection:
+        assert_type(connection.is_connected, bool)
+        connection.stop()
+        await connection.wait()
+    await wf.connect_async(code_version=2, drain_seconds=10, tls_ca="ca.pem")

@@ -72,13 +72,15 @@ async def _serve(connection: Connection, connected: Callable[[], None]) -> None:
             serving.cancel()
 
     numbers = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
-    for number in numbers:
-        loop.add_signal_handler(number, on_signal)
+    with contextlib.suppress(NotImplementedError):  # where loops have no signals, Ctrl-C just interrupts
+        for number in numbers:
+            loop.add_signal_handler(number, on_signal)
     try:
         with contextlib.suppress(asyncio.CancelledError):
             async with connection:
                 connected()
                 await connection.wait()
     finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
+        with contextlib.suppress(NotImplementedError):
+            for number in numbers:
+                loop.remove_signal_handler(number)
