@@ -32,7 +32,7 @@ def test_the_environment_says_what_arguments_do_not() -> None:
 
 def test_the_defaults() -> None:
     found = settings("127.0.0.1:7103")
-    assert (found.project, found.tenant) == ("default", "central")
+    assert (found.project, found.tenant) == ("default", "default")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from .target import Pem, Target, target
 PROJECT_VARIABLE = "RUNR_PROJECT"
 TENANT_VARIABLE = "RUNR_TENANT"
 _DEFAULT_PROJECT = "default"
-_DEFAULT_TENANT = "central"
+_DEFAULT_TENANT = "default"
 
 
 class ConnectOptions(TypedDict, total=False):
