@@ -110,7 +110,7 @@ OUTSIDE = (
     ("RUNR_WORKFLOW_SIGNING_KEY_FALLBACK", "the function (SDK)", "A second key that is accepted, during a rotation."),
     ("RUNR_WORKER_URL", "a worker (SDK)", "`host:port` of the executor that `wf.connect()` connects to."),
     ("RUNR_PROJECT", "a worker (SDK)", "Slug of the worker's project; `default` without it."),
-    ("RUNR_TENANT", "a worker (SDK)", "Slug of its tenant; `central` without it."),
+    ("RUNR_TENANT", "a worker (SDK)", "Slug of its tenant; `default` without it."),
     (
         "RUNR_WORKER_TLS_CA",
         "a worker (SDK)",
