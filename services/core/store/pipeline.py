@@ -49,6 +49,7 @@ class Pipeline:
         self._wake = asyncio.Event()
         self._connection: asyncpg.Connection | None = None
         self._identity: str | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def backlog(self) -> int:
@@ -57,7 +58,9 @@ class Pipeline:
 
     async def commit(self, item: CommitItem) -> Committed:
         """Commit `item`. Returns after the commit. Raises Fenced (nothing written, not ours) or StorageRefused."""
-        future: asyncio.Future[Committed] = asyncio.get_running_loop().create_future()
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()  # once: asking costs a system call
+        future: asyncio.Future[Committed] = self._loop.create_future()
         self._queue.append(_Waiting(item, future))
         self._wake.set()
         return await future

@@ -42,8 +42,9 @@ class Forgotten(Exception):
 class LiveInvocation:
     """The inbox of one invocation. Filled by the stream's reader, emptied by the one task that drives the run."""
 
-    def __init__(self, key: Key, now: float, freed: Callable[[int], None]) -> None:
+    def __init__(self, key: Key, now: float, freed: Callable[[int], None], loop: asyncio.AbstractEventLoop) -> None:
         """`now` is monotonic; `freed` is told of the bytes of ops that were taken."""
+        self._loop = loop
         self.key = key
         self.message_key = pb.InvocationKey(run_id=key[0], epoch=key[1], invocation=key[2])
         self.over = False
@@ -94,7 +95,7 @@ class LiveInvocation:
     async def report(self) -> Report:
         """Wait for the next ops, or the end. Raises FunctionFault or Forgotten once nothing more can come."""
         while self.idle:
-            self._waiter = asyncio.get_running_loop().create_future()
+            self._waiter = self._loop.create_future()
             await self._waiter
         if not self._ops and self._fault is not None:
             raise self._fault

@@ -34,6 +34,7 @@ class WorkerSession:
         self.detached_at: float | None = None
         self._slots = 0
         self._clock = clock
+        self._loop = asyncio.get_running_loop()
         self._has_room = has_room
         self._outbox: Outbox | None = None
         self._running: dict[Key, LiveInvocation] = {}
@@ -85,7 +86,7 @@ class WorkerSession:
         self, key: Key, *, workflow: str, request: str, traceparent: str | None, open_steps: Iterable[str]
     ) -> LiveInvocation:
         """Give it an invocation, spending a credit. `request` is the text of an execute request of protocol v1."""
-        invocation = LiveInvocation(key, self._clock.monotonic(), self._taken)
+        invocation = LiveInvocation(key, self._clock.monotonic(), self._taken, self._loop)
         self._running[invocation.key] = invocation
         text = request.encode()
         for at in range(0, len(text), _CHUNK_BYTES):
