@@ -36,11 +36,15 @@ _ASLEEP = 100_000
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    names = list(workloads(asleep=_ASLEEP))
+    known = workloads(asleep=_ASLEEP)
+    usual = [name for name, workload in known.items() if not workload.strain]
+    strain = [name for name, workload in known.items() if workload.strain]
     top = argparse.ArgumentParser(
         prog="python -m tests.bench", description="Benchmark the engine, and peers beside it."
     )
-    top.add_argument("--only", type=_names(names), default=names, metavar="W1,W2", help="these workloads")
+    only = _names([*usual, *strain], strain=strain)
+    shown = f"these of {', '.join(usual)}, and, measured only on demand, {', '.join(strain)} (`strain`: all these)"
+    top.add_argument("--only", type=only, default=usual, metavar="W1,W2", help=shown)
     top.add_argument("--transport", type=_names(list(TRANSPORTS)), default=list(TRANSPORTS), metavar="http,stream")
     top.add_argument("--runs", type=int, default=3, help="runs of each workload; a figure is their median")
     top.add_argument("--asleep", type=int, default=_ASLEEP, metavar="N", help="sleeping runs of W6")
@@ -53,9 +57,11 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def _names(known: Sequence[str]) -> Callable[[str], list[str]]:
+def _names(known: Sequence[str], **groups: Sequence[str]) -> Callable[[str], list[str]]:
+    """Reads a list of known names, `all` of them, or a group."""
+
     def read(text: str) -> list[str]:
-        given = list(known) if text == "all" else text.split(",")
+        given = list({"all": known, **groups}.get(text, text.split(",")))
         unknown = set(given) - set(known)
         if unknown:
             raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))}: not among {', '.join(known)}")
@@ -105,9 +111,9 @@ class Bench:
         try:
             async with asyncio.timeout(self.given.limit * (4 if workload == "W6" else 1)):
                 return [await contender.measure(workload)]
-        except Exception:
+        except Exception as error:
             self.failed = True
-            _say(traceback.format_exc())
+            _say(f"this run failed: {_reason(error)}")
             return []
 
 
@@ -124,6 +130,17 @@ def _report(given: argparse.Namespace, lines: Sequence[Line]) -> None:
 def _machine() -> str:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return f"{os.cpu_count()} CPUs, {memory:.0f} GiB, Linux {platform.release()}, Python {platform.python_version()}"
+
+
+def _reason(error: BaseException) -> str:
+    """The first error of a group, and what was noted on the way."""
+    notes = list(getattr(error, "__notes__", ()))
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+        notes += getattr(error, "__notes__", ())
+    last = traceback.extract_tb(error.__traceback__)[-1:]
+    place = "".join(f" ({Path(frame.filename).name}:{frame.lineno})" for frame in last)
+    return "\n".join([f"{type(error).__name__}: {error}{place}", *notes])
 
 
 def _say(text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -55,8 +56,12 @@ class Ours:
     async def measure(self, workload: str) -> list[Figure]:
         """See `Contender.measure`."""
         measure = self.known[workload].measure
-        async with bench_stack(self.transport, TRANSPORTS[self.transport]) as stack:
-            if self.profiles is None:
+        async with bench_stack(self.transport, TRANSPORTS[self.transport]) as stack, AsyncExitStack() as sampled:
+            if self.profiles is not None:
+                name = f"{workload}-{self.transport}"
+                await sampled.enter_async_context(profiling(stack, self.profiles, name, self.profiled))
+            try:
                 return await measure(stack)
-            async with profiling(stack, self.profiles, f"{workload}-{self.transport}", self.profiled):
-                return await measure(stack)
+            except Exception as error:
+                error.add_note(f"the engine's log ends:\n{stack.service_log()}")
+                raise

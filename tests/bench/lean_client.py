@@ -68,6 +68,12 @@ class LeanClient:
         self._fixed = f" HTTP/1.1\r\nHost: {self._host}:{self._port}\r\n{own}".encode()
         self._idle: list[_Exchange] = []
 
+    def as_caller(self, token: str) -> LeanClient:
+        """The same client, with its connections, for another token. It is closed with this one."""
+        other = LeanClient(f"http://{self._host}:{self._port}", {"Authorization": f"Bearer {token}"})
+        other._idle = self._idle
+        return other
+
     async def __aenter__(self) -> Self:
         return self
 

@@ -13,6 +13,7 @@ from tests.bench.workloads.events import events
 from tests.bench.workloads.recovery import killed_services
 from tests.bench.workloads.starts import starts
 from tests.bench.workloads.steps import long_run, many_runs, one_run_alone
+from tests.bench.workloads.strain import STRAIN
 from tests.bench.workloads.timers import sleepers, sleeps
 
 Measure = Callable[[BenchStack], Awaitable[list[Figure]]]
@@ -21,10 +22,11 @@ Measure = Callable[[BenchStack], Awaitable[list[Figure]]]
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What is measured, in words, and how."""
+    """What is measured, in words, and how. One of `strain` is measured only when it is asked for."""
 
     title: str
     measure: Measure
+    strain: bool = False
 
 
 def workloads(*, asleep: int) -> Mapping[str, Workload]:
@@ -39,4 +41,5 @@ def workloads(*, asleep: int) -> Mapping[str, Workload]:
         "W7": Workload("kill -9 of all four services among 500 runs", killed_services),
         "W8": Workload("a parent with 200 children", parent_and_children),
         "growth": Workload("one run of 2,000 steps", long_run),
+        **{name: Workload(title, measure, strain=True) for name, (title, measure) in STRAIN.items()},
     }
