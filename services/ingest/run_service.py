@@ -6,6 +6,7 @@ Methods that are not here answer UNIMPLEMENTED.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from uuid import UUID
 
 from runr.workflows.v1 import run_service_pb2, run_service_pb2_grpc
 
@@ -16,7 +17,8 @@ from services.core.domain.start_rule import StartLimits, check_start, start_data
 from services.core.engine.cancel_run import RunCanceller
 from services.core.engine.replay_run import ReplayRequest, RunReplayer
 from services.core.engine.retry_run import RunRetrier
-from services.core.engine.start_run import RunStarter, Started, StartRequest
+from services.core.engine.start_request import FreshRun, Started, StartRequest
+from services.core.engine.start_run import RunStarter
 from services.core.rpc import convert_run
 from services.core.rpc.call_context import caller, current_call
 from services.core.rpc.convert import duration_ms, unix_ms
@@ -55,9 +57,7 @@ class RunService(run_service_pb2_grpc.RunServiceServicer):
     ) -> run_service_pb2.StartRunResponse:
         """See the proto."""
         asked = _start_request(request, caller().tenant, self._limits)
-        started = await self._verbs.starter.start(asked)
-        run = await self._started(asked, started)
-        return run_service_pb2.StartRunResponse(run=convert_run.run(run), existing=not started.is_new)
+        return await self._started(asked, await self._verbs.starter.start(asked))
 
     async def GetRun(self, request: run_service_pb2.GetRunRequest, context: object) -> run_service_pb2.GetRunResponse:
         """See the proto."""
@@ -133,14 +133,25 @@ class RunService(run_service_pb2_grpc.RunServiceServicer):
         )
         return run_service_pb2.ReplayRunResponse(run=convert_run.run(await self._reader.one(tenant, run)))
 
-    async def _started(self, asked: StartRequest, started: Started) -> RunRecord:
-        """The run as it is. It is committed: that it cannot be read must not look as if it were not."""
+    async def _started(self, asked: StartRequest, started: Started) -> run_service_pb2.StartRunResponse:
+        """The run as it is. One that was started just now is not read again."""
+        run = (
+            await self._existing(asked, started) if started.fresh is None else _fresh(asked, started.run, started.fresh)
+        )
+        return run_service_pb2.StartRunResponse(run=convert_run.run(run), existing=not started.is_new)
+
+    async def _existing(self, asked: StartRequest, started: Started) -> RunRecord:
         try:
             return await self._reader.one(asked.tenant, started.run)
         except Unavailable:
             if not started.is_new:
                 raise
-            return _just_started(asked, started)
+            # It is committed: that it cannot be read must not look as if it were not.
+            created_ms = ulid_unix_ms(started.run)
+            fresh = FreshRun(
+                created_ms=created_ms, due_ms=asked.at_ms, timeout_ms=None, key=asked.idempotency_key, trace=asked.trace
+            )
+            return _fresh(asked, started.run, fresh)
 
 
 def _start_request(request: run_service_pb2.StartRunRequest, tenant: int, limits: StartLimits) -> StartRequest:
@@ -160,9 +171,9 @@ def _start_request(request: run_service_pb2.StartRunRequest, tenant: int, limits
     )
 
 
-def _just_started(asked: StartRequest, started: Started) -> RunRecord:
+def _fresh(asked: StartRequest, id: UUID, fresh: FreshRun) -> RunRecord:
     return RunRecord(
-        id=started.run,
+        id=id,
         workflow=asked.workflow,
         project=asked.project,
         state="queued",
@@ -170,16 +181,16 @@ def _just_started(asked: StartRequest, started: Started) -> RunRecord:
         test=asked.test,
         attempt=0,
         tags=asked.tags,
-        idempotency_key=asked.idempotency_key,
+        idempotency_key=fresh.key,
         parent=None,
         replay_of=None,
-        created_ms=ulid_unix_ms(started.run),
+        created_ms=fresh.created_ms,
         started_ms=None,
         ended_ms=None,
-        due_ms=asked.at_ms,
-        timeout_ms=None,
+        due_ms=fresh.due_ms,
+        timeout_ms=fresh.timeout_ms,
         error=None,
-        trace=asked.trace,
+        trace=fresh.trace,
     )
 
 

@@ -24,7 +24,8 @@ from services.core.engine.hints import Hints, NullPublisher
 from services.core.engine.projects import ProjectChange, create_project, update_project
 from services.core.engine.replay_run import ReplayRequest, RunReplayer
 from services.core.engine.retry_run import RunRetrier
-from services.core.engine.start_run import RunStarter, StartRequest
+from services.core.engine.start_request import StartRequest
+from services.core.engine.start_run import RunStarter
 from services.core.engine.starts import insert_starts
 from services.core.runtime.clock import SystemClock
 from services.core.runtime.ids import UlidFactory

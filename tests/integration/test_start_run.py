@@ -12,7 +12,8 @@ from services.core.domain.errors import Conflict, NotFound
 from services.core.domain.run import Status
 from services.core.engine.definitions import DefinitionsCache
 from services.core.engine.hints import Hints
-from services.core.engine.start_run import RunStarter, Started, StartRequest
+from services.core.engine.start_request import Started, StartRequest
+from services.core.engine.start_run import RunStarter
 from services.core.runtime.clock import SystemClock
 from services.core.runtime.ids import UlidFactory
 from services.core.store.database import Database

@@ -13,7 +13,7 @@ from services.core.domain.errors import Conflict, InvalidInput, NotFound
 from services.core.engine.accept_plan import Incoming
 from services.core.engine.dedupe import Accepted
 from services.core.engine.replay_run import ReplayRequest
-from services.core.engine.start_run import Started, StartRequest
+from services.core.engine.start_request import Started, StartRequest
 from tests.model.ledger import Ledger, Sent
 from tests.model.machine import PROJECT, Machine
 from tests.model.plan import (

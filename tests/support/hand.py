@@ -24,7 +24,8 @@ from services.core.engine.declare import Declarer
 from services.core.engine.dedupe import Accepted
 from services.core.engine.definitions import DefinitionsCache
 from services.core.engine.hints import Hints, NullPublisher
-from services.core.engine.start_run import RunStarter, StartRequest
+from services.core.engine.start_request import StartRequest
+from services.core.engine.start_run import RunStarter
 from services.core.runtime.clock import SystemClock
 from services.core.runtime.ids import UlidFactory
 from services.core.store.database import Database

@@ -150,6 +150,13 @@ class DefinitionsCache:
         doubted = self._doubted.get(tenant)
         return None if doubted is not None and cached.confirmed < doubted else cached.definitions
 
+    def held(self, tenant: int) -> TenantDefinitions | None:
+        """What was right when it was last asked for, without a read: for who has its version compared in the statement
+        that depends on it. None where nothing is held.
+        """
+        cached = self._tenants.get(tenant)
+        return None if cached is None or cached.until <= self._clock.monotonic() else cached.definitions
+
     def doubt(self, tenant: int) -> None:
         """Somebody says that the tenant's definitions have changed: nothing that was read before is `recent`."""
         _remember(self._doubted, tenant, self._clock.monotonic())

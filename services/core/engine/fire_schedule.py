@@ -17,7 +17,7 @@ from services.core.engine.hints import Hints
 from services.core.engine.retrying import retrying
 from services.core.engine.run_traces import RunTraces
 from services.core.engine.schedules import ScheduleKey, unknown_schedule
-from services.core.engine.start_run import Started
+from services.core.engine.start_request import Started
 from services.core.engine.ticks import Tick, TickStart, start_ticks, tell
 from services.core.runtime.ids import UlidFactory
 from services.core.store.database import Database
