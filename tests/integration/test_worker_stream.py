@@ -67,6 +67,7 @@ class TestMeeting:
         [
             ({"key": "wfsk_wrong"}, "UNAUTHENTICATED"),
             ({"signature": "0" * 64}, "UNAUTHENTICATED"),
+            ({"signature": "ä"}, "UNAUTHENTICATED"),
             ({"project": "nowhere"}, "UNAUTHENTICATED"),
             ({"tenant": "nobody"}, "UNAUTHENTICATED"),
             ({"tenant": "a\x00b"}, "INVALID_HELLO"),

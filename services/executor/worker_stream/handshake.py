@@ -98,7 +98,8 @@ class Handshake:
         project = None if known is None else known.project_by_slug.get(hello.project)
         texts = (challenge, hello.nonce, hello.tenant, hello.project, hello.session, hello.definitions_hash)
         for key in project.keys if project is not None else ("",):
-            if hmac.compare_digest(_sign(key, "runr-worker-v1", *texts), hello.signature) and project is not None:
+            signature = _sign(key, "runr-worker-v1", *texts)
+            if hmac.compare_digest(signature.encode(), hello.signature.encode()) and project is not None:
                 return project, key
         raise Refused(
             "UNAUTHENTICATED",
