@@ -33,6 +33,7 @@ class XactHorizon:
         while True:
             if self._asking is None or self._asking.done():
                 self._asking = asyncio.create_task(self._ask(), name="oldest transaction")
+                self._asking.add_done_callback(_is_known)
             if await asyncio.shield(self._asking) >= horizon:
                 return
 
@@ -43,3 +44,9 @@ class XactHorizon:
     async def _oldest(self) -> int:
         async with self._database.connection() as connection:
             return int(await connection.fetchval(queries("engine")["xmin"]))
+
+
+def _is_known(asking: asyncio.Task[int]) -> None:
+    """A fault is the waiters'; when none is left it is nobody's."""
+    if not asking.cancelled():
+        asking.exception()
