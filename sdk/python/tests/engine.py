@@ -57,9 +57,12 @@ def execute_request(
 
 @dataclass
 class Run:
-    """What the engine has stored of a run. `ops` are all ops in the order of their arrival."""
+    """What the engine has stored of a run. `ops` are all ops in the order of their arrival, `answers` how many they
+    came in, those that were lost among them.
+    """
 
     ops: list[dict[str, Any]] = field(default_factory=list)
+    answers: int = 0
     steps: dict[str, Any] = field(default_factory=dict)
     status: str = "running"
     output: Any = None
@@ -89,21 +92,33 @@ class FakeEngine:
 
     def execute(self, workflow: str, steps: Mapping[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
         """The op of one invocation."""
+        (op,) = self.answer(workflow, steps, **fields)
+        return op
+
+    def answer(self, workflow: str, steps: Mapping[str, Any] | None = None, **fields: Any) -> list[dict[str, Any]]:
+        """All ops of one invocation; more than one only where `max_ops` is among the fields."""
         status, body = self._handle(envelope(execute_request(workflow, steps, **fields)), {})
         assert status == 200, body
         answer = json.loads(body)
         assert answer["runr_workflow"] == "v1"
-        (op,) = answer["ops"]
-        assert isinstance(op, dict)
-        return op
+        ops: list[dict[str, Any]] = answer["ops"]
+        assert 1 <= len(ops) <= fields.get("max_ops", 1)
+        assert all(op["op"] == "step_completed" for op in ops[:-1]), "only results may be followed by another op"
+        return ops
 
-    def run(self, workflow: str, *, most: int = 100) -> Run:
-        """Invokes the workflow until its run has ended, without waiting for anything."""
+    def run(
+        self, workflow: str, *, most: int = 100, loses: Callable[[int], bool] = lambda _: False, **fields: Any
+    ) -> Run:
+        """Invokes the workflow until its run has ended, without waiting for anything. `loses` is asked whether the
+        answer with a number, from 0, never arrives; `fields` are further fields of each request.
+        """
         run, attempt = Run(), 0
-        for _ in range(most):
-            op = self.execute(workflow, run.steps, attempt=attempt)
-            run.ops.append(op)
-            attempt = self._apply(run, op, attempt)
+        for number in range(most):
+            ops = self.answer(workflow, run.steps, attempt=attempt, **fields)
+            run.answers += 1
+            for op in ops if not loses(number) else ():
+                run.ops.append(op)
+                attempt = self._apply(run, op, attempt)
             if run.status != "running":
                 return run
         raise AssertionError(f"the run has not ended after {most} invocations: {run.kinds}")

@@ -26,7 +26,7 @@ class AsyncRunner:
         self._unwinding = Unwinding()
 
     async def run(self, invocation: Invocation) -> str:
-        """Runs the workflow until a step ends the invocation or it returns; the answer is the JSON of the op."""
+        """Runs the workflow until a step ends the invocation or it returns; the answer is the JSON of the ops."""
         scope = _Scope(invocation.replay, self._bodies.execute)
         main = asyncio.ensure_future(run_workflow(invocation, AsyncStep(scope)))
         main.add_done_callback(_retrieve)
@@ -54,13 +54,18 @@ class _Scope:
         self._execute = execute
         self._parked: set[asyncio.Task[Any]] = set()
         self._waiting_for_body = False
+        self._turn = asyncio.Lock() if replay.takes_turns else None
+        self._pending = 0
 
     def begin(self, call: StepCall) -> str:
         """The step id of a call; one that comes after the end is not refused but never resolves."""
         if self._replay.is_closed:
             return ""
-        if self._replay.watch is not None and not self._is_in_main():
+        is_in_main = self._is_in_main()
+        if self._replay.watch is not None and not is_in_main:
             self._replay.watch.concurrent = True
+        if self._pending or not is_in_main:
+            self._replay.end_with_next()
         step_id = self._replay.begin(call)
         self.not_awaited[step_id] = None
         return step_id
@@ -78,7 +83,9 @@ class _Scope:
 
     async def _perform(self, call: StepCall, step_id: str) -> Any:
         try:
-            return await drive_async(self._replay.perform(call, step_id), self._execute)
+            if self._turn is None or self._replay.knows(step_id):
+                return await drive_async(self._replay.perform(call, step_id), self._execute)
+            return await self._in_turn(self._turn, call, step_id)
         except StepInterrupt:
             pass
         finally:
@@ -90,6 +97,15 @@ class _Scope:
         self._parked.add(task)
         return await asyncio.get_running_loop().create_future()
 
+    async def _in_turn(self, turn: asyncio.Lock, call: StepCall, step_id: str) -> Any:
+        """As without turns, after the calls that came before; the code after a call goes on before the next has its."""
+        self._pending += 1
+        try:
+            async with turn:
+                return await drive_async(self._replay.perform(call, step_id), self._execute)
+        finally:
+            self._pending -= 1
+
     async def body_ended(self) -> None:
         """Waits for the body of a step that goes on after the workflow function has returned or raised.
 
@@ -97,6 +113,7 @@ class _Scope:
         """
         if self._replay.is_executing:
             self._waiting_for_body = True
+            self._replay.end_with_next()
             await self.ended
 
     def left(self, main: asyncio.Task[Any]) -> set[asyncio.Task[Any]]:

@@ -15,7 +15,6 @@ from .replay_log import ReplayLogger
 class Context:
     """The run that is executed.
 
-    `attempt` counts from 0: attempts made so far of the step about to run again, or of the function.
     `source` is one of api, event, cron, queue, invoke, replay; `replay` tells whether this run replays an earlier one;
     `test` whether a test event started it.
 
@@ -28,14 +27,19 @@ class Context:
         self.event: Event = request.event
         self.workflow = request.workflow
         self.run_id = request.run_id
-        self.attempt = request.attempt
         self.source = request.source
         self.started_at = request.started_at
         self.parent_run_id = request.parent_run_id
         self.replay = request.replay
         self.test = request.test
         self.trace_context: Mapping[str, str] = dict(trace or {})
+        self._attempt = request.attempt
         self._replay = replay
+
+    @property
+    def attempt(self) -> int:
+        """Attempts so far, from 0: of the step about to run again, or of the function. A result resets the count."""
+        return 0 if self._replay.has_progressed else self._attempt
 
     @property
     def traceparent(self) -> str | None:

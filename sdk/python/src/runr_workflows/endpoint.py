@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 
 from .async_runner import AsyncRunner
 from .background import Background
+from .checkpoint import CheckpointReplay, Room
 from .definition import Workflow
 from .drive import drive, drive_async
 from .invocation import Invocation
 from .lost_steps import LostSteps
 from .protocol import (
     SIGNATURE_HEADER,
+    ExecuteRequest,
     IntrospectRequest,
     error_answer,
     find_header,
     introspect_answer,
-    op_answer,
     open_envelope,
+    ops_answer,
     parse_request,
 )
 from .refusal import BadRequest, RequestRefused
@@ -61,6 +64,7 @@ class Endpoint:
         return await drive_async(self._flow(body, headers), self._run_async)
 
     def _flow(self, body: bytes, headers: Mapping[str, str]) -> Generator[Invocation, str, Answer]:
+        began = time.monotonic()
         try:
             header = find_header(headers, SIGNATURE_HEADER)
             request = parse_request(open_envelope(body, header, self._keys(), self._clock()))
@@ -70,18 +74,26 @@ class Endpoint:
             if workflow is None:
                 raise BadRequest(f"the workflow {request.workflow!r:.120} is not served here")
             trace = trace_context(lambda name: find_header(headers, name))
-            watch = self._lost_steps.watch(workflow.name, request.run_id)
-            replay = Replay(request.steps, parallel=workflow.is_async, capture_input=self._capture_input, watch=watch)
-            invocation = Invocation(workflow, request, replay, trace=trace)
+            invocation = Invocation(workflow, request, self._replay(workflow, request, began), trace=trace)
             op = yield invocation
             _log_failure(invocation)
-            return 200, op_answer(op)
+            return 200, ops_answer(op)
         except RequestRefused as refusal:
             _log.warning("a request was refused with %s: %s", refusal.status, refusal)
             return refusal.status, error_answer(str(refusal))
         except Exception:
             _log.exception("the SDK failed to answer a request")
             return 500, error_answer("the SDK failed; see the log of the function")
+
+    def _replay(self, workflow: Workflow, request: ExecuteRequest, began: float) -> Replay:
+        """The state of an invocation whose request came at `began`, of the monotonic clock."""
+        watch = self._lost_steps.watch(workflow.name, request.run_id)
+        parallel, capture = workflow.is_async, self._capture_input
+        if request.max_ops == 1:
+            return Replay(request.steps, parallel=parallel, capture_input=capture, watch=watch)
+        until = None if request.budget_ms is None else began + request.budget_ms / 1000
+        room = Room(request.max_ops, until)
+        return CheckpointReplay(request.steps, parallel=parallel, capture_input=capture, room=room, watch=watch)
 
     def _run(self, invocation: Invocation) -> str:
         if invocation.workflow.is_async:
@@ -104,7 +116,7 @@ def _log_failure(invocation: Invocation) -> None:
         request.workflow,
         request.run_id,
         "" if failure.step_id is None else f", step {failure.step_id}",
-        request.attempt + 1,
+        invocation.context.attempt + 1,
         failure.name,
         failure.message,
     )

@@ -34,7 +34,7 @@ class Invocation:
         return value
 
     def run_sync(self) -> str:
-        """Runs a sync workflow and returns the JSON of the op."""
+        """Runs a sync workflow and returns the JSON of the op, or of several with commas between them."""
         try:
             value = self.call_sync()
         except KeyboardInterrupt:
@@ -46,7 +46,7 @@ class Invocation:
         return self.op()
 
     def op(self) -> str:
-        """The JSON of the op, once the workflow function has returned, raised, or is left at a step."""
+        """The JSON of the ops, once the workflow function has returned, raised, or is left at a step."""
         self.context.close()
         assert self.replay.op is not None
         return self.replay.op

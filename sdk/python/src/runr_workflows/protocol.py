@@ -20,6 +20,7 @@ VERSION = "v1"
 MAX_BODY_BYTES = 64 * 1024 * 1024
 SIGNATURE_HEADER = "x-runr-signature"
 REQUEST_ID_HEADER = "x-runr-request-id"
+CAPABILITIES = ["max_ops"]
 SDK = {"name": "runr-workflows", "language": "python", "version": __version__}
 
 _REQUEST_ID = re.compile(r"[0-9A-Za-z._~+/=-]{1,128}")
@@ -32,7 +33,10 @@ class IntrospectRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecuteRequest:
-    """The engine asks for the next op of a run. Fields of the request that this SDK does not know are ignored."""
+    """The engine asks for the next op of a run, or for up to `max_ops` of them, of steps that begin within `budget_ms`.
+
+    Fields of the request that this SDK does not know are ignored.
+    """
 
     workflow: str
     run_id: str
@@ -44,6 +48,8 @@ class ExecuteRequest:
     test: bool
     event: Event
     steps: Mapping[str, Mapping[str, Any]]
+    max_ops: int = 1
+    budget_ms: int | None = None
 
 
 def open_envelope(body: bytes, header: str | None, keys: Sequence[str], now: float) -> str:
@@ -87,12 +93,13 @@ def parse_request(text: str) -> IntrospectRequest | ExecuteRequest:
 
 def introspect_answer(definitions: Sequence[Mapping[str, Any]]) -> bytes:
     """The body that answers an introspect request."""
-    return encode({"runr_workflow": VERSION, "sdk": SDK, "workflows": list(definitions)}).encode()
+    answer = {"runr_workflow": VERSION, "sdk": SDK, "capabilities": CAPABILITIES, "workflows": list(definitions)}
+    return encode(answer).encode()
 
 
-def op_answer(op: str) -> bytes:
-    """The body that answers an execute request; `op` is JSON."""
-    return f'{{"runr_workflow":"{VERSION}","ops":[{op}]}}'.encode()
+def ops_answer(ops: str) -> bytes:
+    """The body that answers an execute request; `ops` is the JSON of one op, or of several with commas between them."""
+    return f'{{"runr_workflow":"{VERSION}","ops":[{ops}]}}'.encode()
 
 
 def error_answer(message: str) -> bytes:
@@ -139,7 +146,15 @@ def _execute(request: dict[str, Any]) -> ExecuteRequest:
         test=run.get("test") is True,
         event=cast(Event, event),
         steps=steps,
+        max_ops=_count(request, "max_ops") or 1,
+        budget_ms=_count(request, "budget_ms"),
     )
+
+
+def _count(request: dict[str, Any], name: str) -> int | None:
+    """An optional positive integer; what is none is as good as absent."""
+    value = request.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def _field(holder: dict[str, Any], name: str, kind: type[Any]) -> Any:

@@ -1,9 +1,9 @@
 """The replay core: one invocation of a workflow as a sans-I/O state machine (protocol section 7).
 
 A step call is a generator: it returns the memoized result, or yields the body of `step.run` for its driver to execute,
-and reports the op. Over HTTP the first op ends the invocation, with StepInterrupt; over the worker stream
-(`connect/live_replay.py`) the call goes on when the op is acknowledged. `step.py` drives it in sync code,
-`async_runner.py` in async code; all rules are here.
+and reports the op. Over HTTP the first op ends the invocation, with StepInterrupt, unless the answer may hold several
+(`checkpoint.py`); over the worker stream (`connect/live_replay.py`) the call goes on when the op is acknowledged.
+`step.py` drives it in sync code, `async_runner.py` in async code; all rules are here.
 """
 
 from __future__ import annotations
@@ -77,12 +77,14 @@ class Replay:
         watch: StepWatch | None = None,
     ) -> None:
         self.op: str | None = None
-        """The JSON of the op to answer; the first one recorded stays."""
+        """The JSON of the op to answer, or of several with commas between them; what is recorded first stays."""
         self.failure: FailedAttempt | None = None
         """What failed, if the op says that a step or the workflow function did; a memoized failure is none."""
         self.watch = watch
         self.recalled = 0
         """How many memoized steps the code has passed."""
+        self.has_progressed = False
+        """Whether the code has gone on after a new result: the attempts that were counted before were of that step."""
         self._memo = memo
         self._ids = StepIds()
         self._parallel = parallel
@@ -108,6 +110,18 @@ class Replay:
     def is_executing(self) -> bool:
         """Whether the body of a step is being executed and has not ended yet."""
         return self._owner is not None and self.op is None
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether a call that comes while the body of another is executed has its turn after it."""
+        return False
+
+    def knows(self, step_id: str) -> bool:
+        """Whether the step has a stored result."""
+        return step_id in self._memo
+
+    def end_with_next(self) -> None:
+        """The op that is made now is the last one of its answer; here every one is."""
 
     def begin(self, call: StepCall) -> str:
         """The step id of a call, in call order. Refuses a call from inside a body, so that user code cannot go on."""

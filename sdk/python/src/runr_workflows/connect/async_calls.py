@@ -91,7 +91,7 @@ class AsyncCalls:
         sequential = call.body is None and not self._not_awaited and self._in_call[step_id] is self._main
         self._live.submit(live_op(step_id, report, answer), rests=sequential and rests(call), passes=_PASSES)
         stored = await answer.future
-        self._invocation.context.attempt = 0  # a stored step resets the count, as it does in the engine
+        self._replay.has_progressed = True  # a stored step resets the count, as it does in the engine
         return stored
 
     async def opened(self, step_id: str) -> Stored | None:
@@ -100,7 +100,7 @@ class AsyncCalls:
         answer = _FutureAnswer(self._loop)
         self._live.open(step_id, answer)
         stored = await answer.future
-        self._invocation.context.attempt = 0
+        self._replay.has_progressed = True
         return stored
 
     def left(self, step_id: str) -> None:

@@ -70,7 +70,7 @@ class SyncCalls:
 
     def _stored(self, answer: _ThreadAnswer) -> Stored | None:
         stored = answer.wait()
-        self._invocation.context.attempt = 0  # a stored step resets the count, as it does in the engine
+        self._replay.has_progressed = True  # a stored step resets the count, as it does in the engine
         return stored
 
     def _submit(self, step_id: str, report: Report, answer: _ThreadAnswer, sequential: bool) -> None:

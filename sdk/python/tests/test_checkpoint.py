@@ -1,0 +1,417 @@
+"""Several ops in one answer: where it goes on, where it ends, and in which order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from runr_workflows import AsyncStep, Context, NonRetriableError, Step, StepError, Workflows
+from sdk.python.tests.engine import FakeEngine, envelope, execute_request
+
+KIB = 1024
+LIMIT = 4 * KIB * KIB
+
+
+def ids(ops: list[dict[str, Any]]) -> list[tuple[str, str | None]]:
+    return [(op["op"], op.get("id")) for op in ops]
+
+
+def done(*names: str) -> list[tuple[str, str | None]]:
+    return [("step_completed", name) for name in names]
+
+
+def counting(wf: Workflows, count: int) -> list[int]:
+    """A workflow `w` of so many steps; what was executed."""
+    executed: list[int] = []
+
+    def body(number: int) -> int:
+        executed.append(number)
+        return number
+
+    @wf.workflow("w")
+    def workflow(ctx: Context, step: Step) -> int:
+        return sum(step.run("add", body, number) for number in range(count))
+
+    return executed
+
+
+def test_one_answer_holds_all_steps_and_the_end(wf: Workflows, engine: FakeEngine) -> None:
+    executed = counting(wf, 3)
+
+    ops = engine.answer("w", max_ops=50)
+
+    assert ids(ops) == [*done("add", "add:1", "add:2"), ("run_completed", None)]
+    assert ops[-1]["output"] == 3
+    assert executed == [0, 1, 2]
+
+
+def test_it_ends_at_max_ops_and_the_next_answer_goes_on(wf: Workflows, engine: FakeEngine) -> None:
+    executed = counting(wf, 5)
+
+    run = engine.run("w", max_ops=2)
+
+    assert (run.output, run.answers, executed) == (10, 3, [0, 1, 2, 3, 4])
+    assert run.kinds == done("add", "add:1", "add:2", "add:3", "add:4")
+
+
+@pytest.mark.parametrize("max_ops", [None, 0, 1, -5, True, "50", 2.0])
+def test_what_is_no_number_of_ops_is_one_op(wf: Workflows, engine: FakeEngine, max_ops: object) -> None:
+    executed = counting(wf, 3)
+
+    status, body = wf.handle_request(envelope(execute_request("w", max_ops=max_ops)), {})
+
+    assert (status, body.count(b'"op":'), executed) == (200, 1, [0])
+
+
+def test_no_step_begins_after_the_budget(wf: Workflows, engine: FakeEngine) -> None:
+    executed = []
+
+    @wf.workflow("w")
+    def workflow(ctx: Context, step: Step) -> None:
+        step.run("slow", lambda: time.sleep(0.05))
+        step.run("late", executed.append, 1)
+
+    assert ids(engine.answer("w", max_ops=50, budget_ms=20)) == done("slow")
+    assert executed == []
+    assert ids(engine.answer("w", max_ops=50, budget_ms=60_000)) == [*done("slow", "late"), ("run_completed", None)]
+
+
+def test_the_budget_counts_from_the_request_and_the_first_step_always_runs(wf: Workflows, engine: FakeEngine) -> None:
+    @wf.workflow("w")
+    def workflow(ctx: Context, step: Step) -> None:
+        time.sleep(0.02)
+        step.run("first", int)
+        step.run("second", int)
+
+    assert ids(engine.answer("w", max_ops=50, budget_ms=1)) == done("first")
+
+
+def test_what_executes_nothing_is_added_after_the_budget(wf: Workflows, engine: FakeEngine) -> None:
+    @wf.workflow("w")
+    def workflow(ctx: Context, step: Step) -> str:
+        step.run("slow", lambda: time.sleep(0.05))
+        return "end"
+
+    assert ids(engine.answer("w", max_ops=50, budget_ms=20)) == [*done("slow"), ("run_completed", None)]
+
+
+@pytest.mark.parametrize(
+    ("call", "op"),
+    [
+        (lambda step: step.sleep("x", "1m"), "sleep"),
+        (lambda step: step.sleep("x", 0), "sleep"),
+        (lambda step: step.wait_for_event("x", "paid"), "wait_for_event"),
+        (lambda step: step.invoke("x", "other"), "invoke"),
+        (lambda step: step.send_event("x", {"name": "paid"}), "send_event"),
+        (lambda step: step.run("x", lambda: 1 / 0), "step_failed"),
+    ],
+)
+def test_every_other_op_is_the_last_one(
+    wf: Workflows, engine: FakeEngine, call: Callable[[Step], Any], op: str
+) -> None:
+    @wf.workflow("w")
+    def workflow(ctx: Context, step: Step) -> None:
+        step.run("before", int)
+        call(step)
+        step.run("after", int)
+
+    assert ids(engine.answer("w", max_ops=50)) == [*done("before"), (op, "x")]
+
+
+def test_the_end_may_be_an_error(wf: Workflows, engine: FakeEngine) -> None:
+    @wf.workflow("w")
+    def workflow(ctx: Context, step: Step) -> None:
+        step.run("before", int)
+        raise ValueError("between steps")
+
+    ops = engine.answer("w", max_ops=50)
+
+    assert ids(ops) == [*done("before"), ("run_failed", None)]
+    assert ops[-1]["error"]["message"] == "between steps"
+
+
+def test_a_nested_call_fails_the_run_after_the_steps_before_it(wf: Workflows, engine: FakeEngine) -> None:
+    @wf.workflow("w")
+    def workflow(ctx: Context, step: Step) -> None:
+        step.run("before", int)
+        step.run("outer", lambda: step.run("inner", int))
+
+    ops = engine.answer("w", max_ops=50)
+
+    assert ids(ops) == [*done("before"), ("run_failed", None)]
+    assert (ops[-1]["error"]["name"], ops[-1]["non_retriable"]) == ("NestedStepError", True)
+
+
+def test_what_is_swallowed_after_the_end_changes_nothing(wf: Workflows, engine: FakeEngine) -> None:
+    @wf.workflow("w")
+    def workflow(ctx: Context, step: Step) -> str:
+        for number in range(3):
+            with contextlib.suppress(BaseException):
+                step.run(f"s{number}", int)
+        return "swallowed"
+
+    assert ids(engine.answer("w", max_ops=2)) == done("s0", "s1")
+
+
+def test_a_result_is_what_a_later_invocation_reads(wf: Workflows, engine: FakeEngine) -> None:
+    @wf.workflow("w")
+    def workflow(ctx: Context, step: Step) -> list[Any]:
+        given: Any = step.run("pair", lambda: (1, {2: "two"}))
+        return [type(given).__name__, given]
+
+    assert engine.answer("w", max_ops=50)[-1]["output"] == ["list", [1, {"2": "two"}]]
+    assert engine.run("w").output == ["list", [1, {"2": "two"}]]
+
+
+def test_results_of_64_kib_and_more_end_the_answer(wf: Workflows, engine: FakeEngine) -> None:
+    """The engine may refuse them: the code must not have gone on as if it had not."""
+
+    @wf.workflow("w")
+    def workflow(ctx: Context, step: Step) -> None:
+        step.run("small", str)
+        step.run("big", lambda: "x" * 64 * KIB)
+        step.run("after", str)
+
+    assert ids(engine.answer("w", max_ops=50)) == done("small", "big")
+
+
+@pytest.mark.parametrize("letter", ["x", "é"])
+def test_an_answer_ends_once_its_encoded_ops_exceed_4_mib(wf: Workflows, engine: FakeEngine, letter: str) -> None:
+    each = 60 * KIB
+
+    @wf.workflow("w")
+    def workflow(ctx: Context, step: Step) -> None:
+        for number in range(200):
+            step.run(f"s{number}", lambda: letter * (each // len(letter.encode())))
+
+    ops = engine.answer("w", max_ops=1000)
+
+    assert LIMIT // (each + 200) < len(ops) <= LIMIT // each + 1
+
+
+def test_a_last_op_that_does_not_fit_is_left_to_the_next_answer(wf: Workflows, engine: FakeEngine) -> None:
+    executed = []
+
+    @wf.workflow("w")
+    def workflow(ctx: Context, step: Step) -> str:
+        for number in range(60):
+            step.run(f"s{number}", lambda: "x" * 60 * KIB)
+        step.run("huge", lambda: executed.append(1) or "x" * 6 * KIB * KIB)
+        return "x" * 6 * KIB * KIB
+
+    first = engine.answer("w", max_ops=1000)
+    assert [op["id"] for op in first] == [f"s{number}" for number in range(60)]
+    steps = {op["id"]: {"status": "completed", "output": op["output"]} for op in first}
+    assert ids(engine.answer("w", steps, max_ops=1000)) == done("huge")
+    assert len(executed) == 2
+
+    steps["huge"] = {"status": "completed", "output": ""}
+    del steps["s59"]
+    assert ids(engine.answer("w", steps, max_ops=1000)) == [*done("s59"), ("run_completed", None)]
+
+
+def test_attempts_of_the_step_before_do_not_count_for_the_next(wf: Workflows, engine: FakeEngine) -> None:
+    seen = []
+
+    @wf.workflow("w")
+    def workflow(ctx: Context, step: Step) -> None:
+        for name in ("a", "b"):
+            step.run(name, lambda: seen.append(ctx.attempt))
+
+    engine.answer("w", max_ops=50, attempt=2)
+
+    assert seen == [2, 0]
+
+
+def test_a_failed_attempt_after_results_is_logged_as_the_first(
+    wf: Workflows, engine: FakeEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    @wf.workflow("w")
+    def workflow(ctx: Context, step: Step) -> None:
+        step.run("a", int)
+        step.run("b", lambda: 1 / 0)
+
+    with caplog.at_level(logging.WARNING, "runr_workflows"):
+        engine.answer("w", max_ops=50, attempt=2)
+
+    assert "step b: attempt 1 failed: ZeroDivisionError" in caplog.text
+
+
+def test_lines_are_logged_once(wf: Workflows, engine: FakeEngine, caplog: pytest.LogCaptureFixture) -> None:
+    @wf.workflow("w")
+    def workflow(ctx: Context, step: Step) -> None:
+        for number in range(5):
+            ctx.logger.info("before %d", number)
+            step.run("s", int)
+        ctx.logger.info("end")
+
+    with caplog.at_level(logging.INFO, "runr_workflows.workflow.w"):
+        engine.run("w", max_ops=2)
+
+    assert [record.getMessage() for record in caplog.records] == [*(f"before {n}" for n in range(5)), "end"]
+
+
+def test_a_step_that_failed_for_good_is_caught_and_the_code_goes_on(wf: Workflows, engine: FakeEngine) -> None:
+    def refuse() -> None:
+        raise NonRetriableError("no")
+
+    @wf.workflow("w")
+    def workflow(ctx: Context, step: Step) -> str:
+        step.run("a", int)
+        try:
+            step.run("b", refuse)
+        except StepError as error:
+            step.run("c", int)
+            return error.message
+        return "never"
+
+    run = engine.run("w", max_ops=50)
+
+    assert (run.output, run.answers) == ("no", 2)
+    assert run.kinds == [*done("a"), ("step_failed", "b"), *done("c")]
+
+
+# ---- async
+
+
+def test_an_async_workflow_goes_on_too(wf: Workflows, engine: FakeEngine) -> None:
+    async def later(value: int) -> int:
+        await asyncio.sleep(0)
+        return value
+
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> int:
+        return await step.run("a", later, 1) + await step.run("b", int, 2)
+
+    ops = engine.answer("w", max_ops=50)
+
+    assert ids(ops) == [*done("a", "b"), ("run_completed", None)]
+    assert ops[-1]["output"] == 3
+
+
+def test_gathered_steps_run_in_call_order_in_one_answer(wf: Workflows, engine: FakeEngine) -> None:
+    running: list[int] = []
+    most = 0
+
+    async def body(number: int) -> int:
+        nonlocal most
+        running.append(number)
+        most = max(most, len(running))
+        await asyncio.sleep(0.001 * (5 - number))
+        running.remove(number)
+        return number
+
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> list[int]:
+        first = await asyncio.gather(*(step.run("s", body, number) for number in range(4)))
+        return [*first, await step.run("after", body, 4)]
+
+    ops = engine.answer("w", max_ops=50)
+
+    assert ids(ops) == [*done("s", "s:1", "s:2", "s:3", "after"), ("run_completed", None)]
+    assert (ops[-1]["output"], most) == ([0, 1, 2, 3, 4], 1)
+
+
+def test_max_ops_ends_within_gathered_steps(wf: Workflows, engine: FakeEngine) -> None:
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> list[int]:
+        return list(await asyncio.gather(*(step.run(f"s{number}", int, number) for number in range(5))))
+
+    run = engine.run("w", max_ops=2)
+
+    assert (run.output, run.answers) == ([0, 1, 2, 3, 4], 3)
+    assert run.kinds == done("s0", "s1", "s2", "s3", "s4")
+
+
+def test_a_sleep_among_gathered_steps_has_its_turn(wf: Workflows, engine: FakeEngine) -> None:
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> None:
+        await asyncio.gather(step.run("a", int), step.sleep("nap", "1m"), step.run("b", int))
+
+    assert ids(engine.answer("w", max_ops=50)) == [*done("a"), ("sleep", "nap")]
+
+
+def test_chains_that_share_ids_are_answered_step_by_step(wf: Workflows, engine: FakeEngine) -> None:
+    """Which of two chains calls next depends on what is stored: a replay would exchange their ids."""
+
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> list[list[str]]:
+        async def body(name: str) -> str:
+            await asyncio.sleep(0)
+            return name
+
+        async def chain(name: str) -> list[str]:
+            return [await step.run("x", body, f"{name}{number}") for number in range(3)]
+
+        return list(await asyncio.gather(chain("a"), chain("b")))
+
+    plain, several = engine.run("w"), engine.run("w", max_ops=50)
+
+    assert several.output == [["a0", "a1", "a2"], ["b0", "b1", "b2"]]
+    assert (several.output, several.steps) == (plain.output, plain.steps)
+
+
+def test_steps_of_a_task_of_its_own_are_answered_one_by_one(wf: Workflows, engine: FakeEngine) -> None:
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> int:
+        async def helper() -> int:
+            return await step.run("b", int, 1) + await step.run("c", int, 2)
+
+        await step.run("a", int)
+        return await asyncio.create_task(helper()) + await step.run("d", int, 3)
+
+    assert ids(engine.answer("w", max_ops=50)) == done("a")
+    run = engine.run("w", max_ops=50)
+    assert (run.output, run.kinds) == (6, done("a", "b", "c", "d"))
+
+
+def test_a_body_that_user_code_gives_up_does_not_count(wf: Workflows, engine: FakeEngine) -> None:
+    async def forever() -> None:
+        await asyncio.Event().wait()
+
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> str:
+        await step.run("a", int)
+        try:
+            async with asyncio.timeout(0.01):
+                await step.run("stuck", forever)
+        except TimeoutError:
+            await step.run("b", int)
+        return "end"
+
+    assert ids(engine.answer("w", max_ops=50)) == [*done("a", "b"), ("run_completed", None)]
+
+
+def test_a_body_that_outlives_the_workflow_function_ends_the_answer(wf: Workflows, engine: FakeEngine) -> None:
+    async def late() -> str:
+        await asyncio.sleep(0.01)
+        return "late"
+
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> str:
+        await step.run("a", int)
+        task = asyncio.ensure_future(step.run("b", late))
+        await asyncio.sleep(0)
+        return f"left {task.done()} behind"
+
+    assert ids(engine.answer("w", max_ops=50)) == done("a", "b")
+
+
+def test_nothing_is_left_running(wf: Workflows, engine: FakeEngine) -> None:
+    left: list[str] = []
+
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> None:
+        try:
+            await asyncio.gather(*(step.run(f"s{number}", int) for number in range(4)))
+        finally:
+            left.append("unwound")
+
+    assert ids(engine.answer("w", max_ops=2)) == done("s0", "s1")
+    assert left == ["unwound"]
