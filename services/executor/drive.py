@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from services.core.domain.run import Status
@@ -10,6 +11,11 @@ from services.executor.commits import Commits
 from services.executor.invoke import Invoker
 from services.executor.lease import Lease
 from services.executor.spans import ExecutorSpans
+
+log = logging.getLogger(__name__)
+
+_MANY_STEPS = 1_000
+"""From here on the state that each request carries is what a step costs (rulings P11)."""
 
 
 class Driver:
@@ -29,6 +35,7 @@ class Driver:
     async def drive(self, lease: Lease) -> bool:
         """Drive the run until it rests or ends (True), or may not go on here and is still held (False)."""
         while await self._may_invoke(lease):
+            steps = lease.steps
             try:
                 with self._spans.invocation(lease) as invocation:
                     cause = await self._invoker.invoke(lease, invocation.traceparent)
@@ -36,6 +43,8 @@ class Driver:
                     settled = await self._commits.settle(lease, cause, invocation)
             except Fenced:
                 return True
+            if steps < _MANY_STEPS <= lease.steps and lease.entry.definition.checkpoint is None:
+                _warn_of_growth(lease)
             if settled.decision.status is not Status.RUNNING or settled.done.st != "r":
                 return True  # it rests, has ended, or gave its slot to a run that waited longer
             if settled.delivered:
@@ -44,3 +53,13 @@ class Driver:
 
     async def _may_invoke(self, lease: Lease) -> bool:
         return self._may_go_on() and await self._invoker.prepare(lease) and self._may_go_on()
+
+
+def _warn_of_growth(lease: Lease) -> None:
+    log.warning(
+        "run %s of workflow %s has %d steps, and each request carries the results of all: "
+        "give the workflow a checkpoint, or let a worker connect (wf.connect)",
+        lease.run_text,
+        lease.entry.name,
+        lease.steps,
+    )

@@ -6,12 +6,13 @@ import random
 from collections.abc import Mapping
 
 from services.core.domain.cause import Answered, FunctionFailed
+from services.core.domain.definition import Checkpoint
 from services.core.domain.function_answer import parse_answer
 from services.core.domain.function_op import AnswerLimits
 from services.core.domain.op import BadStep, FunctionFault, Invoke, Op, OpError, RunCompleted, RunFailed
 from services.core.runtime.clock import Clock
 from services.core.runtime.off_loop import OffLoop
-from services.core.runtime.settings import FunctionSettings
+from services.core.runtime.settings import FunctionSettings, WorkflowLimits
 from services.core.runtime.traceparent import headers as trace_headers
 from services.executor.current_definitions import CurrentDefinitions
 from services.executor.endpoint import endpoint_of
@@ -31,6 +32,7 @@ class Invoker:
         limits: AnswerLimits,
         clock: Clock,
         jitter: random.Random,
+        steps_per_run: int = WorkflowLimits.steps_per_run,
     ) -> None:
         self._off_loop = OffLoop("answers")
         self._client = client
@@ -39,6 +41,7 @@ class Invoker:
         self._limits = limits
         self._clock = clock
         self._jitter = jitter
+        self._steps_per_run = steps_per_run
 
     async def prepare(self, lease: Lease) -> bool:
         """Before each invocation: the endpoint, keys and definitions that hold now. False: its project is deleted."""
@@ -65,12 +68,34 @@ class Invoker:
         if not lease.project.keys:
             raise FunctionFault("FunctionUnreachable", "the project has no signing key that this engine can open")
         target = Target(url, lease.project.keys, self._settings.verify_tls)
-        request = lease.request(self._clock.unix_ms() // 1000)
+        room = self._room(lease)
+        request = lease.request(
+            self._clock.unix_ms() // 1000,
+            max_ops=None if room is None else room.max_steps,
+            budget_ms=None if room is None else room.max_time_ms,
+        )
         answer = await self._client.call(
             target, "execute", request, self._headers(lease, traceparent), self._settings.request_timeout_s
         )
         # A big answer must not hold up the heartbeat (rulings C20).
-        return await self._off_loop.run(len(answer.body), parse_answer, answer.status, answer.body, limits=self._limits)
+        return await self._off_loop.run(
+            len(answer.body),
+            parse_answer,
+            answer.status,
+            answer.body,
+            limits=self._limits,
+            max_ops=1 if room is None else room.max_steps,
+        )
+
+    def _room(self, lease: Lease) -> Checkpoint | None:
+        """What one answer may hold, None for one op: what the workflow asks for, within the steps that the run has
+        left, and so that steps begin in the first half of the time that there is for an answer.
+        """
+        asked = lease.checkpoint()
+        max_ops = 1 if asked is None else min(asked.max_steps, self._steps_per_run - lease.steps)
+        if asked is None or max_ops <= 1:
+            return None
+        return Checkpoint(max_ops, min(asked.max_time_ms, int(self._settings.request_timeout_s * 500)))
 
     @staticmethod
     def _headers(lease: Lease, trace: str | None) -> Mapping[str, str]:

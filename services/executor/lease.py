@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from services.core.domain.definition import Checkpoint
 from services.core.domain.effect import RecordAttempt
 from services.core.domain.envelope import EventInfo, RequestFrame, RunInfo, StepsFragment, error_json
 from services.core.domain.matching import event_value
@@ -24,7 +25,8 @@ class Lease:
     is what the database's clock showed when the run was read: what was due then is due.
 
     `span` is the trace context of the invocation in progress: what it starts and sends goes below it. `unnamed`: the
-    ids of events that it has sent are not known yet, so it does not go on.
+    ids of events that it has sent are not known yet, so it does not go on. `affinity`: the worker's session for which it
+    was claimed, or which executes it.
     """
 
     run: UUID
@@ -55,9 +57,11 @@ class Lease:
     failing: dict[str, int] = field(default_factory=dict)
     open_steps: dict[str, str] = field(default_factory=dict)
     invocations: int = 0
+    affinity: str | None = None
     _trigger: dict[str, Any] | None = None
     _run_text: str | None = None
     _frame: RequestFrame | None = None
+    _one_by_one_until: int = 0
 
     @property
     def trigger(self) -> dict[str, Any]:
@@ -95,8 +99,21 @@ class Lease:
         self.invocations += 1
         return self.invocations
 
-    def request(self, ts: int) -> str:
-        """The text of the next execute request; `ts` is unix seconds."""
+    def checkpoint(self) -> Checkpoint | None:
+        """What the next answer may hold; None: one op.
+
+        After a failed attempt of the function as many steps go one by one as it may have executed and lost. So they
+        run once more and not once more for each attempt, and the attempts are those of the step at fault.
+        """
+        checkpoint = self.entry.definition.checkpoint
+        if checkpoint is None:
+            return None
+        if self.function_failures > 0:
+            self._one_by_one_until = self.steps + checkpoint.max_steps
+        return None if self.steps < self._one_by_one_until else checkpoint
+
+    def request(self, ts: int, *, max_ops: int | None = None, budget_ms: int | None = None) -> str:
+        """The text of the next execute request; `ts` is unix seconds, the rest as in `RequestFrame.request`."""
         if self._frame is None:
             run = RunInfo(
                 id=self.run_text,
@@ -108,7 +125,12 @@ class Lease:
             )
             self._frame = RequestFrame(workflow=self.entry.name, run=run, event=self.event)
         return self._frame.request(
-            attempt=self.attempt, steps_fragment=self.memo.steps, order_fragment=self.memo.order, ts=ts
+            attempt=self.attempt,
+            steps_fragment=self.memo.steps,
+            order_fragment=self.memo.order,
+            ts=ts,
+            max_ops=max_ops,
+            budget_ms=budget_ms,
         )
 
     def view(self, limits: Limits) -> RunView:

@@ -98,7 +98,7 @@ async def test_every_fault_is_listed_and_nothing_is_stored(
     faulty = body(
         {"name": "ok"},
         {"name": "app", "retries": 21, "retires": 3},
-        {"name": "x", "priority": 1, "checkpoint": {"max_steps": 5}, "concurrency": 2},
+        {"name": "x", "priority": 1, "checkpoint": {"max_steps": 0}, "concurrency": 2},
         {"name": "x", "triggers": [{"cron": "0 0 9 * * *"}, {"queue": "in"}, {"event": "runr/nope"}, {"queue": ""}]},
     )
     with pytest.raises(InvalidInput) as refused:
@@ -107,7 +107,7 @@ async def test_every_fault_is_listed_and_nothing_is_stored(
         "workflows[1].name",
         "workflows[1].retires",
         "workflows[1].retries",
-        "workflows[2].checkpoint",
+        "workflows[2].checkpoint.max_steps",
         "workflows[2].priority",
         "workflows[3].name",
         "workflows[3].triggers[0].cron",
@@ -222,7 +222,7 @@ async def test_the_fallback_file_is_checked_and_kept(declarer: Declarer, databas
     checked = await declarer.store_file(tenant, "default", b'[{"name": "a", "shiny": 1}]')
     assert [warning.path for warning in checked.warnings] == ["workflows[0].shiny"]
     with pytest.raises(InvalidInput, match="not supported yet"):
-        await declarer.store_file(tenant, "default", b'[{"name": "a", "checkpoint": {"max_steps": 5}}]')
+        await declarer.store_file(tenant, "default", b'[{"name": "a", "singleton": {"mode": "skip"}}]')
     async with database.connection() as connection:
         kept = await connection.fetchval(f"select defs_file from t_{tenant}.projects")
     assert kept == '[{"name": "a", "shiny": 1}]'

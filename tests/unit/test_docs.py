@@ -12,8 +12,7 @@ import pytest
 
 from services.cli import configuration_page, configuration_words
 from services.cli.main import parser
-from services.core.domain.workflow import NOT_YET as OPTIONS_NOT_YET
-from services.core.engine.declare import NOT_YET as FIELDS_NOT_YET
+from services.core.domain.workflow import NOT_YET
 from services.core.runtime.config import declarations
 from services.gateway.route import Route
 from services.gateway.routes.table import ROUTES
@@ -157,7 +156,7 @@ def test_what_is_not_there_is_what_the_page_says() -> None:
     text = page("docs/status.md").text
     options = re.search(r"\*\*Options of a definition\*\*[^:]*:\s(.*?)\.\n\n", text, re.DOTALL)
     assert options is not None
-    assert set(re.findall(r"`([\w.]+)`", options[1])) == OPTIONS_NOT_YET | FIELDS_NOT_YET
+    assert set(re.findall(r"`([\w.]+)`", options[1])) == NOT_YET
     commands = re.search(r"\*\*Commands\*\*: there are (.*?)\. ", text)
     assert commands is not None
     actions = next(action for action in parser()._actions if action.dest == "command")

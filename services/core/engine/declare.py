@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,9 +28,6 @@ from services.core.store.workflows import (
     set_active,
     workflows_of,
 )
-
-NOT_YET = frozenset(("checkpoint",))
-"""Fields that are valid and that this version does not carry out: refused by name, never accepted and ignored."""
 
 Source = Literal["api", "sync", "file", "worker"]
 DefsChanged = Callable[[int], None]
@@ -136,15 +133,7 @@ def check_text(body: bytes | str, *, strict_unknown: bool, most: int = MAX_WORKF
 
 def check_list(value: object, *, strict_unknown: bool, most: int = MAX_WORKFLOWS) -> Checked:
     """The definitions of a decoded list of at most `most`. Raises InvalidInput with every fault."""
-    not_yet = _not_yet(value)
-    try:
-        definitions, warnings = validate_definitions(value, strict_unknown=strict_unknown, most=most)
-    except InvalidInput as error:
-        if not_yet:
-            raise InvalidInput.of_all([*error.errors, *not_yet]) from None
-        raise
-    if not_yet:
-        raise InvalidInput.of_all(not_yet)
+    definitions, warnings = validate_definitions(value, strict_unknown=strict_unknown, most=most)
     return Checked(tuple(definitions), tuple(warnings))
 
 
@@ -206,29 +195,3 @@ def workflow_record(project: ProjectRow, row: WorkflowRow) -> WorkflowRecord:
 
 def _differs(row: WorkflowRow | None, text: str) -> bool:
     return row is None or row.archived_ms is not None or row.definition != text
-
-
-def _not_yet(value: object) -> list[FieldError]:
-    """The fields of `NOT_YET` in a decoded list, whether the rest of it is valid or not."""
-    faults: list[FieldError] = []
-    for index, item in enumerate(value if isinstance(value, list) else []):
-        if not isinstance(item, Mapping):
-            continue
-        name = item.get("name")
-        suffix = f" (workflow {name[:100]})" if isinstance(name, str) else ""
-        for place, key in _fields_of(item):
-            if key in NOT_YET:
-                faults.append(FieldError(f"workflows[{index}].{place}", f"is not supported yet{suffix}"))
-    return faults
-
-
-def _fields_of(item: Mapping[str, object]) -> list[tuple[str, str]]:
-    """Path and kind of each field that is set: of the definition itself, and of its triggers."""
-    found = [(key, key) for key, value in item.items() if value is not None]
-    triggers = item.get("triggers")
-    for index, trigger in enumerate(triggers if isinstance(triggers, list) else []):
-        if isinstance(trigger, Mapping):
-            found += [
-                (f"triggers[{index}].{key}", f"triggers.{key}") for key, value in trigger.items() if value is not None
-            ]
-    return found

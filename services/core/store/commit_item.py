@@ -148,7 +148,7 @@ class CommitItem:
     def weight(self) -> int:
         """About how many bytes travel with it."""
         texts = (text for row in self.step_rows for text in (row.output, row.error, row.input) if text)
-        weight = 300 + sum(map(len, texts))
+        weight = 300 * (1 + len(self.step_rows)) + sum(map(len, texts))
         weight += sum(len(row.event_data or "") for row in self.start_rows)
         weight += sum(len(row.body) for row in self.mark_rows)
         if self.end_row is not None:
