@@ -223,6 +223,7 @@ class _Parts:
             limits=self.settings.limits,
             clock=self.runtime.clock,
             jitter=self.runtime.random,
+            steps_per_run=self.settings.limits.steps_per_run,
         )
 
 
