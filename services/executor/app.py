@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -47,7 +48,6 @@ from services.executor.commits import Commits, Probe, no_probe
 from services.executor.current_definitions import CurrentDefinitions
 from services.executor.dispatch import Dispatcher
 from services.executor.drive import Driver
-from services.executor.endpoint import endpoint_of
 from services.executor.executor import Executor
 from services.executor.function_calls import FunctionCalls
 from services.executor.function_service import FunctionService
@@ -60,6 +60,7 @@ from services.executor.spans import ExecutorSpans
 from services.executor.worker_stream.deliveries import Deliveries
 from services.executor.worker_stream.drive import StreamDriver
 from services.executor.worker_stream.handshake import Handshake
+from services.executor.worker_stream.pool_claims import PoolClaims
 from services.executor.worker_stream.service import WorkerService
 from services.executor.worker_stream.sessions import WorkerSessions
 
@@ -111,7 +112,6 @@ def build(settings: Settings, runtime: Runtime, probe: Probe = no_probe) -> list
         database,
         definitions,
         Syncer(database, Hints(bus).defs_changed, settings.limits.workflows_per_project),
-        may_fall_back=lambda project: endpoint_of(project, settings.functions) is not None,
     )
     functions = ProjectFunctions(
         database=database,
@@ -176,7 +176,15 @@ class _Parts:
         spans = ExecutorSpans(runtime.telemetry)
 
         def claimer(room: Callable[[], int], accept: Callable[[Lease], None]) -> Claimer:
-            return Claimer(self.database, self.definitions, owner=owner.id, room=room, accept=accept, spans=spans)
+            return Claimer(
+                self.database,
+                self.definitions,
+                owner=owner.id,
+                room=room,
+                accept=accept,
+                spans=spans,
+                pools=PoolClaims(self.sessions, hints),
+            )
 
         commits = Commits(
             pipeline=pipeline,
@@ -208,7 +216,7 @@ class _Parts:
             spans=spans,
             limits=self.settings.limits,
             clock=self.runtime.clock,
-            jitter=self.runtime.random,
+            jitter=random.Random(),  # noqa: S311 - a backoff is no secret
             off_loop=OffLoop("reported-ops"),
             may_go_on=may_go_on,
         )
@@ -222,7 +230,7 @@ class _Parts:
             settings=self.settings.functions,
             limits=self.settings.limits,
             clock=self.runtime.clock,
-            jitter=self.runtime.random,
+            jitter=random.Random(),  # noqa: S311 - a backoff is no secret
             steps_per_run=self.settings.limits.steps_per_run,
         )
 

@@ -21,6 +21,7 @@ from services.core.store.queries import queries
 from services.executor.lease import Lease
 from services.executor.load import load_leases
 from services.executor.spans import ExecutorSpans
+from services.executor.worker_stream.pool_claims import PoolClaims
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ class Claimer:
         room: Callable[[], int],
         accept: Callable[[Lease], None],
         spans: ExecutorSpans,
+        pools: PoolClaims,
     ) -> None:
         self._database = database
         self._definitions = definitions
@@ -51,6 +53,8 @@ class Claimer:
         self._hinted: deque[UUID] = deque(maxlen=65_536)
         self._wake = asyncio.Event()
         self._turn = 0
+        self._pools = pools
+        pools.tell(self._wake.set)
 
     def hint(self, runs: Iterable[UUID]) -> None:
         """Somebody says that these runs are ready."""
@@ -59,8 +63,17 @@ class Claimer:
 
     def has_room(self) -> None:
         """A held run ended: there may be room for another."""
-        if self._hinted:
+        if self._hinted or self._pools.wanted:
             self._wake.set()
+
+    def given_back(self, lease: Lease) -> None:
+        """A held run is in the queue again: one that only workers serve is looked for by whoever has one."""
+        if lease.project.by_workers:
+            self._pools.given_back(lease.entry.id)
+
+    def pooled(self, workflows: Iterable[int]) -> None:
+        """Somebody says that these workflows, which only workers serve, have runs in the queue."""
+        self._pools.came(workflows)
 
     async def run(self) -> None:
         """Claim until cancelled."""
@@ -77,6 +90,8 @@ class Claimer:
             try:
                 while self._hinted and self._room() > 0:
                     await self._claim_hinted()
+                while self._pools.wanted and self._room() > 0:
+                    await self._claim_pooled()
                 if loop.time() >= next_look:
                     found = await self._look()
                     pause = _LOOK_SOON_S if found else min(pause * 1.5, _LOOK_LATE_S)
@@ -92,10 +107,26 @@ class Claimer:
         async with self._database.connection() as connection:
             begun_ns = self._spans.now_ns()
             rows = await connection.fetch(queries("executor")["claim_hinted"], self._owner, runs, room)
-            await self._take(connection, rows, begun_ns, found_by="hint")
+            await self._take(connection, [row for row in rows if not row["pooled"]], begun_ns, found_by="hint")
+        self._pools.seen([row for row in rows if row["pooled"]])
+
+    async def _claim_pooled(self, *, everywhere: bool = False) -> bool:
+        """Claim for workers that have room; whether anything was there."""
+        async with self._database.connection() as connection:
+            begun_ns = self._spans.now_ns()
+            rows = await self._pools.claim(connection, self._owner, min(self._room(), _BATCH), everywhere=everywhere)
+            await self._take(connection, rows, begun_ns, found_by="look" if everywhere else "hint")
+        await asyncio.sleep(0)  # what was accepted begins, and spends its credits, before the next claim counts them
+        return bool(rows)
 
     async def _look(self) -> bool:
         """Claim without hints; whether anything was there. Tenants take turns, and none gets more than its share."""
+        if self._room() <= 0:
+            return False
+        found = await self._claim_pooled(everywhere=True)
+        return await self._look_around() or found
+
+    async def _look_around(self) -> bool:
         room = min(self._room(), _BATCH)
         if room <= 0:
             return False

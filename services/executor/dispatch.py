@@ -1,4 +1,4 @@
-"""How a held run is driven: over the stream of a worker that serves it, else over HTTP."""
+"""How a held run is driven: over the stream of a worker that serves it and has room, else over HTTP."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Dispatcher:
         while self._may_go_on():
             if not await self._stream.definitions.follow(lease):
                 return False
-            session = await self._sessions.acquire(lease.tenant, lease.project.id, lease.entry.name)
+            session = self._sessions.pick(lease.tenant, lease.project.id, lease.entry.name, preferred=lease.affinity)
+            if session is None and lease.project.by_workers:
+                return False  # whoever has a worker with room takes it
             if session is None:
                 return await self._http.drive(lease)
-            if not self._may_go_on():
-                return False
             if await self._stream.drive(lease, session):
                 return True
         return False

@@ -52,6 +52,7 @@ class Executor(Component):
     async def run(self) -> None:
         """See `Component.run`."""
         await self._bus.on_defs(self._definitions.changed)
+        await self._bus.on_pool(self._take_pooled)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._definitions.run(), name="executor-definitions")
             group.create_task(self._live(), name="executor-lives")
@@ -95,6 +96,10 @@ class Executor(Component):
         if self._current is not None:
             for hint in hints:
                 self._current.hint(hint.run_ids)
+
+    async def _take_pooled(self, workflows: tuple[int, ...]) -> None:
+        if self._current is not None:
+            self._current.pooled(workflows)
 
     async def _abandon(self, runs: tuple[UUID, ...]) -> None:
         if self._current is not None:

@@ -78,6 +78,11 @@ class Incarnation:
         if not self._draining:
             self._claimer.hint(runs)
 
+    def pooled(self, workflows: Iterable[int]) -> None:
+        """These workflows, which only workers serve, may have runs in the queue."""
+        if not self._draining:
+            self._claimer.pooled(workflows)
+
     def abandon(self, runs: Iterable[UUID]) -> asyncio.Task[None]:
         """Somebody says that these runs are not ours any more: stop the invocations of those that are not.
 
@@ -146,7 +151,7 @@ class Incarnation:
     async def _hold(self, lease: Lease) -> None:
         try:
             if not await self._driver.drive(lease):
-                await self._let_go([lease.run])
+                await self._give_back(lease)
         except Unavailable:
             log.warning("run %s is left to be recovered", lease.run)
         except Exception:
@@ -154,7 +159,7 @@ class Incarnation:
             # the run.
             log.exception("driving run %s failed", lease.run)
             await asyncio.sleep(1)
-            await self._let_go([lease.run])
+            await self._give_back(lease)
         finally:
             held = self._held.get(lease.run)
             if held is not None and held.lease is lease:
@@ -175,6 +180,11 @@ class Incarnation:
         for held in doubted:
             if (held.lease.run, held.lease.epoch) not in ours:
                 held.task.cancel()
+
+    async def _give_back(self, lease: Lease) -> None:
+        async with self._database.connection() as connection:
+            await connection.fetch(queries("executor")["settle_pool"], self.owner.id, [lease.run], [lease.project.id])
+        self._claimer.given_back(lease)
 
     async def _let_go(self, runs: list[UUID]) -> None:
         if runs:

@@ -25,8 +25,8 @@ class Lease:
     is what the database's clock showed when the run was read: what was due then is due.
 
     `span` is the trace context of the invocation in progress: what it starts and sends goes below it. `unnamed`: the
-    ids of events that it has sent are not known yet, so it does not go on. `affinity`: the worker's session for which it
-    was claimed, or which executes it.
+    ids of events that it has sent are not known yet, so it does not go on. `affinity`: the worker's session that
+    it was claimed for, or that executes it.
     """
 
     run: UUID

@@ -84,6 +84,7 @@ def _lease(
         ),
         test=given["test"],
         parent=given["parent"],
+        affinity=None if live["affinity"] is None else str(live["affinity"]),
         trace=given["trace"],
         started_ms=_unix_ms(live["started"]),
         reached_ms=given["reached_ms"],

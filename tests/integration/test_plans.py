@@ -74,6 +74,8 @@ async def everything(rows: LiveRows) -> None:
     await rows.rows("select * from rt.deliver_v1($1, $2, $3, $4, $5)", [waits[0].id], ["c"], ['"x"'], [None], [run])
     await rows.rows("select * from rt.claim_oldest_v1($1, $2, $3, 1)", owner, [rows.tenant], [1])
     await rows.rows("select * from rt.ready_tenants_v1()")
+    await rows.rows(queries("executor")["claim_pooled"], owner, [1, 2], [0, 0], [0, 0], [run, run])
+    await rows.rows(queries("scheduler")["unpool"], 100)
     await rows.rows(queries("executor")["held_runs"], owner)
     live = await rows.live(run)
     assert live is not None

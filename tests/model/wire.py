@@ -36,6 +36,12 @@ class Wire:
         if self._rng.random() >= self._unheard:
             self._carry(lambda: self.on_cancelled(owner, run_ids))
 
+    def publish_mail(self, owner: int, run_ids: Sequence[UUID]) -> None:
+        """See `Publisher.publish_mail`: nobody listens, holders read it with their next commit."""
+
+    def publish_pool(self, workflows: Sequence[int]) -> None:
+        """See `Publisher.publish_pool`: there are no workers."""
+
     def publish_timers(self, run_id: UUID, due_ms: Sequence[int]) -> None:
         """See `Publisher.publish_timers`: nobody listens, schedulers look at everything."""
 

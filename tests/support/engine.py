@@ -45,13 +45,14 @@ from services.executor.owner import Owner
 from services.executor.spans import ExecutorSpans
 from services.executor.worker_stream.deliveries import Deliveries
 from services.executor.worker_stream.drive import StreamDriver
+from services.executor.worker_stream.pool_claims import PoolClaims
 from services.executor.worker_stream.sessions import WorkerSessions
 from tests.support.fake_function import Request, Script
 from tests.support.postgres import execute, run_apart, with_database
 from tests.support.tenancy import ENCRYPTION_KEY
 
 EMPTIED = [
-    *("live", "wait", "wait_path", "mark", "event_ids", "idem", "cron", "cron_fire", "usage_delta", "owner"),
+    *("live", "wait", "wait_path", "mark", "event_ids", "idem", "cron", "cron_fire", "usage_delta", "owner", "pool"),
     *("runs", "ends", "steps", "attempts", "events", "usage", "workflows"),
 ]
 
@@ -72,7 +73,10 @@ async def database(postgres_url: str) -> AsyncIterator[Database]:
     await pool.open()
     async with pool.connection() as connection:
         emptied = ";".join(f"delete from rt.{table}" for table in EMPTIED)
-        await connection.execute(f"{emptied}; update rt.defs_version set v = v + 1")
+        await connection.execute(
+            f"{emptied}; update rt.projects set defs_source = null where defs_source = 'worker';"
+            "update rt.defs_version set v = v + 1"
+        )
     yield pool
     await pool.close()
 
@@ -178,7 +182,8 @@ def make_incarnation(
     invoker = Invoker(client, current, settings=settings, limits=WorkflowLimits(), clock=clock, jitter=random.Random(1))
 
     def claimer(room: Callable[[], int], accept: Callable[[Lease], None]) -> Claimer:
-        return Claimer(database, defs, owner=owner.id, room=room, accept=accept, spans=spans)
+        pools = PoolClaims(workers, hints)
+        return Claimer(database, defs, owner=owner.id, room=room, accept=accept, spans=spans, pools=pools)
 
     commits = Commits(
         pipeline=pipeline,

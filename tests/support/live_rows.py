@@ -27,6 +27,8 @@ class Recorder:
     def __init__(self) -> None:
         self.ready: list[uuid.UUID] = []
         self.cancelled: dict[int, list[uuid.UUID]] = {}
+        self.mailed: dict[int, list[uuid.UUID]] = {}
+        self.pooled: list[int] = []
         self.told = asyncio.Event()
 
     def publish_ready(self, run_ids: Sequence[uuid.UUID], traceparent: str) -> None:
@@ -35,6 +37,14 @@ class Recorder:
 
     def publish_cancel(self, owner: int, run_ids: Sequence[uuid.UUID]) -> None:
         self.cancelled.setdefault(owner, []).extend(run_ids)
+        self.told.set()
+
+    def publish_mail(self, owner: int, run_ids: Sequence[uuid.UUID]) -> None:
+        self.mailed.setdefault(owner, []).extend(run_ids)
+        self.told.set()
+
+    def publish_pool(self, workflows: Sequence[int]) -> None:
+        self.pooled.extend(workflows)
         self.told.set()
 
     def publish_timers(self, run_id: uuid.UUID, due_ms: Sequence[int]) -> None:

@@ -58,7 +58,7 @@ async def stream_executor(
     sealer = Sealer(ENCRYPTION_KEY)
     definitions = DefinitionsCache(sealer)
     sessions = WorkerSessions(clock, request_timeout_s=request_timeout_s, resume_grace_s=resume_grace_s)
-    handshake = Handshake(database, definitions, Syncer(database, lambda _: None), may_fall_back=lambda _: False)
+    handshake = Handshake(database, definitions, Syncer(database, lambda _: None))
     server = RpcServer(
         LOOPBACK,
         [WorkerService(sessions, handshake, clock).registration],

@@ -134,6 +134,16 @@ class Bus(Component):
         for start in range(0, len(run_ids), payload.MAX_RUNS):
             self._publish(self.subjects.cancel(owner), payload.encode_cancel(run_ids[start : start + payload.MAX_RUNS]))
 
+    def publish_mail(self, owner: int, run_ids: Sequence[UUID]) -> None:
+        """Tell an owner that something was delivered to these runs of its own."""
+        for start in range(0, len(run_ids), payload.MAX_RUNS):
+            self._publish(self.subjects.mail(owner), payload.encode_mail(run_ids[start : start + payload.MAX_RUNS]))
+
+    def publish_pool(self, workflows: Sequence[int]) -> None:
+        """Tell all executors that these workflows, which only workers serve, have runs."""
+        for start in range(0, len(workflows), payload.MAX_RUNS):
+            self._publish(self.subjects.pool, payload.encode_pool(workflows[start : start + payload.MAX_RUNS]))
+
     def publish_timers(self, run_id: UUID, due_ms: Sequence[int]) -> None:
         """Tell schedulers when timers of a run are due."""
         self._publish(self.subjects.timer(partition_of(run_id)), payload.encode_timers(run_id, due_ms))
@@ -148,6 +158,14 @@ class Bus(Component):
         What it answers ends that: an owner id is never used again, and a process may have had many.
         """
         return await self._subscribe(self.subjects.cancel(owner), payload.decode_cancel, handle)
+
+    async def on_mail(self, owner: int, handle: Callable[[tuple[UUID, ...]], Awaitable[None]]) -> EndHearing:
+        """Call `handle` with the runs of each notice of deliveries to `owner`; otherwise as `on_cancel`."""
+        return await self._subscribe(self.subjects.mail(owner), payload.decode_mail, handle)
+
+    async def on_pool(self, handle: Callable[[tuple[int, ...]], Awaitable[None]]) -> None:
+        """Call `handle` with the workflows of each hint at runs that only workers serve."""
+        await self._subscribe(self.subjects.pool, payload.decode_pool, handle)
 
     async def on_timers(self, handle: Callable[[tuple[tuple[UUID, int], ...]], Awaitable[None]]) -> None:
         """Call `handle` with each hint's pairs of run and due time (unix ms), of all partitions."""

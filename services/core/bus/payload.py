@@ -63,6 +63,30 @@ def decode_cancel(data: bytes) -> tuple[UUID, ...]:
     return _ids(message.run_ids)
 
 
+def encode_mail(run_ids: Sequence[UUID]) -> bytes:
+    """A notice of deliveries."""
+    return bytes(dispatch_pb2.MailNotice(run_ids=[run.bytes for run in run_ids]).SerializeToString())
+
+
+def decode_mail(data: bytes) -> tuple[UUID, ...]:
+    """The receiver's runs that got something. Raises BadPayload."""
+    message = dispatch_pb2.MailNotice()
+    _parse(message, data)
+    return _ids(message.run_ids)
+
+
+def encode_pool(workflows: Sequence[int]) -> bytes:
+    """A hint that these workflows, which only workers serve, have runs."""
+    return bytes(dispatch_pb2.PoolHint(workflows=workflows).SerializeToString())
+
+
+def decode_pool(data: bytes) -> tuple[int, ...]:
+    """The workflows. Raises BadPayload."""
+    message = dispatch_pb2.PoolHint()
+    _parse(message, data)
+    return tuple(message.workflows)
+
+
 def encode_timers(run_id: UUID, due_ms: Sequence[int]) -> bytes:
     """Timers of one run, unix milliseconds."""
     timers = [dispatch_pb2.TimerHint.Timer(run_id=run_id.bytes, due_at_ms=due) for due in due_ms]
@@ -90,7 +114,12 @@ def decode_defs(data: bytes) -> int:
 
 
 def _parse(
-    message: dispatch_pb2.ReadyHint | dispatch_pb2.TimerHint | dispatch_pb2.CancelNotice | dispatch_pb2.DefsChanged,
+    message: dispatch_pb2.ReadyHint
+    | dispatch_pb2.TimerHint
+    | dispatch_pb2.CancelNotice
+    | dispatch_pb2.MailNotice
+    | dispatch_pb2.PoolHint
+    | dispatch_pb2.DefsChanged,
     data: bytes,
 ) -> None:
     try:

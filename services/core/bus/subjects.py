@@ -77,6 +77,15 @@ class Subjects:
         """Cancel notices for one holder of leases."""
         return f"{self.prefix}.cancel.{owner}"
 
+    def mail(self, owner: int) -> str:
+        """Notices of deliveries to runs of one holder of leases."""
+        return f"{self.prefix}.mail.{owner}"
+
+    @property
+    def pool(self) -> str:
+        """Workflows that only workers serve and that have runs for whoever has such a worker."""
+        return f"{self.prefix}.pool"
+
     def defs(self, tenant: int) -> str:
         """Changes of one tenant's definitions."""
         return f"{self.prefix}.defs.{tenant}"

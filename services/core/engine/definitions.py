@@ -36,7 +36,8 @@ _MAX_TENANTS = 4096
 class ProjectEntry:
     """A project. `keys` sign requests: the current one first, then the one before while it signs along.
 
-    They are empty where this process does not sign, and where the project has no key that opens.
+    They are empty where this process does not sign, and where the project has no key that opens. `by_workers`: it has
+    no endpoint of its own and a worker has declared its workflows, so workers alone serve it.
     """
 
     id: int
@@ -46,6 +47,7 @@ class ProjectEntry:
     keys: tuple[str, ...] = field(repr=False)
     trigger_type: str
     queue_stream: str | None
+    by_workers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +201,7 @@ class DefinitionsCache:
             keys=self._keys(tenant, row),
             trigger_type=row["trigger_type"],
             queue_stream=row["queue_stream"],
+            by_workers=row["by_workers"],
         )
 
     def _keys(self, tenant: int, row: asyncpg.Record) -> tuple[str, ...]:

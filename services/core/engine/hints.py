@@ -6,7 +6,7 @@ work, because the rows are looked at anyway.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 from uuid import UUID
 
@@ -25,6 +25,14 @@ class Publisher(Protocol):
         """Runs that `owner` holds no more."""
         ...
 
+    def publish_mail(self, owner: int, run_ids: Sequence[UUID]) -> None:
+        """Runs that `owner` holds and that got something."""
+        ...
+
+    def publish_pool(self, workflows: Sequence[int]) -> None:
+        """Workflows with runs for whoever has a worker of them."""
+        ...
+
     def publish_timers(self, run_id: UUID, due_ms: Sequence[int]) -> None:
         """Due times of one run's timers, unix milliseconds."""
         ...
@@ -41,6 +49,12 @@ class NullPublisher:
         """Nothing."""
 
     def publish_cancel(self, owner: int, run_ids: Sequence[UUID]) -> None:
+        """Nothing."""
+
+    def publish_mail(self, owner: int, run_ids: Sequence[UUID]) -> None:
+        """Nothing."""
+
+    def publish_pool(self, workflows: Sequence[int]) -> None:
         """Nothing."""
 
     def publish_timers(self, run_id: UUID, due_ms: Sequence[int]) -> None:
@@ -65,6 +79,25 @@ class Hints:
         """These runs ended or were taken away while `owner_id` held them; None: nobody held them, nobody is told."""
         if owner_id is not None and run_ids:
             self._publisher.publish_cancel(owner_id, run_ids)
+
+    def delivered(self, owners: Iterable[tuple[UUID, int | None]]) -> None:
+        """These runs got something; with each whoever holds it. Those that nobody holds are in the queue.
+
+        A holder reads it with its next commit anyway. That may be long in coming where a worker executes one of several
+        steps.
+        """
+        held: dict[int, list[UUID]] = {}
+        free: list[UUID] = []
+        for run, owner in owners:
+            (free if owner is None else held.setdefault(owner, [])).append(run)
+        self.ready(free)
+        for owner, runs in held.items():
+            self._publisher.publish_mail(owner, runs)
+
+    def pooled(self, workflows: Sequence[int]) -> None:
+        """These workflows, which only workers serve, have runs in the queue, and no worker of this process has room."""
+        if workflows:
+            self._publisher.publish_pool(workflows)
 
     def timers(self, run_id: UUID, *due_ms: int) -> None:
         """Waits of `run_id` are due at these unix milliseconds; worth telling within `TIMER_HORIZON_MS`."""

@@ -115,6 +115,7 @@ async def set_key(
 async def set_endpoint(connection: asyncpg.Connection, tenant: int, project: int, url: str | None) -> None:
     """Set the endpoint override, None removes it."""
     await connection.execute(tenant_query("projects", "set_endpoint", tenant), project, url)
+    await connection.execute(queries("projects")["set_pool"], tenant, project)
 
 
 async def set_definitions_file(connection: asyncpg.Connection, tenant: int, project: int, text: str) -> None:
@@ -125,6 +126,7 @@ async def set_definitions_file(connection: asyncpg.Connection, tenant: int, proj
 async def set_declared(connection: asyncpg.Connection, tenant: int, project: int, *, version: str, source: str) -> None:
     """Remember who declared the list last, and its hash."""
     await connection.execute(tenant_query("projects", "set_declared", tenant), project, version, source)
+    await connection.execute(queries("projects")["set_pool"], tenant, project)
 
 
 async def set_synced(connection: asyncpg.Connection, tenant: int, project: int, status: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from uuid import UUID
@@ -20,13 +19,12 @@ from services.core.engine.definitions import DefinitionsCache, ProjectEntry
 from services.core.engine.sync import Syncer, WorkerList
 from services.core.store.access import find_tenant
 from services.core.store.database import Database
-from services.executor.worker_stream.session import MAX_INBOX_BYTES
+from services.executor.worker_stream.session import MAX_CREDITS, MAX_INBOX_BYTES
 
 PROTOCOL = 1
 HEARTBEAT_S = 5.0
 DEAD_AFTER_S = 15.0
 FEATURES = frozenset({"resume"})
-_MAX_CREDITS = 10_000
 _NODE_BYTES = 200
 
 
@@ -47,6 +45,7 @@ class Welcome:
     node: str
     credits: int
     workflows: frozenset[str]
+    workflow_ids: frozenset[int]
     ack: pb.HelloAck
 
 
@@ -58,19 +57,10 @@ def new_nonce() -> str:
 class Handshake:
     """Judges the Hello of a worker."""
 
-    def __init__(
-        self,
-        database: Database,
-        definitions: DefinitionsCache,
-        syncer: Syncer,
-        *,
-        may_fall_back: Callable[[ProjectEntry], bool],
-    ) -> None:
-        """`may_fall_back`: whether a project has an endpoint that is called where no worker is connected."""
+    def __init__(self, database: Database, definitions: DefinitionsCache, syncer: Syncer) -> None:
         self._database = database
         self._definitions = definitions
         self._syncer = syncer
-        self._may_fall_back = may_fall_back
 
     async def welcome(self, hello: pb.Hello, challenge: str) -> Welcome:
         """Take the worker in, with its definitions. Raises Refused, Unavailable."""
@@ -83,10 +73,11 @@ class Handshake:
             raise Refused("INVALID_DEFINITIONS", error.message) from None
         return Welcome(
             project=project,
-            session=hello.session,
+            session=str(UUID(hello.session)),
             node=cut(storable(hello.node), _NODE_BYTES) or "?",
-            credits=min(hello.credits, _MAX_CREDITS),
+            credits=min(hello.credits, MAX_CREDITS),
             workflows=known.workflows,
+            workflow_ids=await self._ids(project, known.workflows),
             ack=self._ack(hello, known, _sign(key, "runr-engine-v1", challenge, hello.nonce, hello.session)),
         )
 
@@ -105,6 +96,12 @@ class Handshake:
             "UNAUTHENTICATED",
             f"no project {hello.project[:100]} of tenant {hello.tenant[:100]} has the key that this worker signs with",
         )
+
+    async def _ids(self, project: ProjectEntry, workflows: frozenset[str]) -> frozenset[int]:
+        """The ids of these workflows, of those that are stored."""
+        async with self._database.connection() as connection:
+            by_name = (await self._definitions.get(connection, project.tenant)).by_name
+        return frozenset(by_name[key].id for name in workflows if (key := (project.id, name)) in by_name)
 
     def _ack(self, hello: pb.Hello, known: WorkerList, signature: str) -> pb.HelloAck:
         ack = pb.HelloAck(

@@ -55,9 +55,8 @@ class WorkerService(worker_service_pb2_grpc.WorkerServiceServicer):
         )
         outbox = Outbox()
         outbox.put(pb.EngineMessage(hello_ack=welcome.ack))
-        session.workflows = welcome.workflows
         session.attach(outbox, welcome.credits)
-        self._sessions.changed(session)
+        self._sessions.serve(session, welcome.workflows, welcome.workflow_ids)
         shown = {"node": welcome.node, "project": welcome.project.slug}
         log.info("a worker is connected", extra=shown)
         hearing = asyncio.create_task(_Hearing(session, outbox, self._clock).run(request_iterator, rest))
@@ -68,7 +67,6 @@ class WorkerService(worker_service_pb2_grpc.WorkerServiceServicer):
             hearing.cancel()
             session.detach(outbox)
             outbox.close()
-            self._sessions.changed(session)
             log.info("a worker's stream has ended", extra=shown)
 
     async def _meet(
@@ -140,7 +138,7 @@ class _Hearing:
             case "resume":
                 self._session.resume(message.resume)
             case "drain":
-                self._session.draining = True
+                self._session.drain()
         return 0
 
     def _op(self, op: pb.Op) -> int:

@@ -13,6 +13,8 @@ from services.core.runtime.traceparent import headers
 from services.executor.worker_stream.invocation import Key, LiveInvocation, key_of
 from services.executor.worker_stream.outbox import Outbox
 
+MAX_CREDITS = 10_000
+"""Invocations that one worker may be given at once, whatever it says."""
 MAX_INBOX_BYTES = 8 * 1024 * 1024
 """Ops that may wait to be committed; a worker that reports faster is not read."""
 _CHUNK_BYTES = 1024 * 1024
@@ -22,20 +24,28 @@ class WorkerSession:
     """What a worker is to this executor, across the streams it opens one after another."""
 
     def __init__(
-        self, session: str, *, tenant: int, project: int, node: str, clock: Clock, has_room: Callable[[], None]
+        self,
+        session: str,
+        *,
+        tenant: int,
+        project: int,
+        node: str,
+        clock: Clock,
+        credits_changed: Callable[[WorkerSession], None],
     ) -> None:
-        """`has_room` is told when an invocation ended, so that another may begin."""
+        """`credits_changed` is told whenever `credits` may be another number."""
         self.session = session
         self.tenant = tenant
         self.project = project
         self.node = node
         self.workflows: frozenset[str] = frozenset()
+        self.workflow_ids: frozenset[int] = frozenset()
         self.draining = False
         self.detached_at: float | None = None
         self._slots = 0
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._has_room = has_room
+        self._credits_changed = credits_changed
         self._outbox: Outbox | None = None
         self._running: dict[Key, LiveInvocation] = {}
         self._inbox_bytes = 0
@@ -59,12 +69,19 @@ class WorkerSession:
         self._slots = credits
         self.draining = False
         self.detached_at = None
+        self._credits_changed(self)
 
     def detach(self, outbox: Outbox) -> None:
         """That stream is gone. Without effect if a newer one has taken its place."""
         if self._outbox is outbox:
             self._outbox = None
             self.detached_at = self._clock.monotonic()
+            self._credits_changed(self)
+
+    def drain(self) -> None:
+        """It takes nothing more."""
+        self.draining = True
+        self._credits_changed(self)
 
     def leave(self, goodbye: pb.EngineMessage) -> None:
         """Close the stream that it has, with a last word."""
@@ -74,8 +91,8 @@ class WorkerSession:
 
     def grant(self, credits: int) -> None:
         """It takes this many more invocations at once."""
-        self._slots += credits
-        self._has_room()
+        self._slots = min(self._slots + credits, MAX_CREDITS)
+        self._credits_changed(self)
 
     def send(self, message: pb.EngineMessage, payload_bytes: int = 0) -> None:
         """Say something to the worker; lost while it has no stream, and found out about when it resumes."""
@@ -88,6 +105,7 @@ class WorkerSession:
         """Give it an invocation, spending a credit. `request` is the text of an execute request of protocol v1."""
         invocation = LiveInvocation(key, self._clock.monotonic(), self._taken, self._loop)
         self._running[invocation.key] = invocation
+        self._credits_changed(self)
         text = request.encode()
         for at in range(0, len(text), _CHUNK_BYTES):
             chunk = text[at : at + _CHUNK_BYTES]
@@ -115,7 +133,7 @@ class WorkerSession:
             return
         if not invocation.over:
             self.send(pb.EngineMessage(cancel=pb.Cancel(key=invocation.message_key, reason=reason)))
-        self._has_room()
+        self._credits_changed(self)
 
     def abandoned(self, op: pb.Op) -> None:
         """An op of an invocation that is over: it is not committed and never will be (S1)."""

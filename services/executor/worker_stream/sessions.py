@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Iterator
+import heapq
+from collections.abc import Callable, Container, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from uuid import UUID
 
 from runr.workflows.v1 import worker_service_pb2 as pb
 
@@ -13,8 +16,20 @@ from services.core.runtime.lifecycle import Component
 from services.executor.worker_stream.session import WorkerSession
 
 _LOOK_S = 0.5
+_MAX_WORKFLOWS = 2_000
+"""Workflows that one claim looks at; with more, they take turns."""
 
 _Project = tuple[int, int]
+
+
+@dataclass(slots=True)
+class Offers:
+    """Room for runs, as `rt.claim_pooled_v1` takes it: workflows in groups, and a slot for each run of a group."""
+
+    workflows: list[int] = field(default_factory=list)
+    groups: list[int] = field(default_factory=list)
+    slot_groups: list[int] = field(default_factory=list)
+    slot_sessions: list[UUID] = field(default_factory=list)
 
 
 class WorkerSessions(Component):
@@ -27,13 +42,22 @@ class WorkerSessions(Component):
         self._request_timeout_s = request_timeout_s
         self._resume_grace_s = resume_grace_s
         self._by_project: dict[_Project, dict[str, WorkerSession]] = {}
-        self._waiting: dict[_Project, deque[asyncio.Future[None]]] = {}
+        self._serving: dict[int, int] = {}
+        """How many sessions serve a workflow, by its id."""
+        self._open: dict[WorkerSession, None] = {}
+        """Sessions that have credits."""
+        self._listener: Callable[[Iterable[int]], None] = lambda _: None
+        self._turn = 0
         self.draining = False
         """Whether this executor is being stopped: it takes no more streams."""
 
     def __iter__(self) -> Iterator[WorkerSession]:
         for sessions in list(self._by_project.values()):
             yield from list(sessions.values())
+
+    def listen(self, listener: Callable[[Iterable[int]], None]) -> None:
+        """Tell `listener`, and nobody else any more, of workflows that are served from now on, and of room (none)."""
+        self._listener = listener
 
     def meet(self, session: str, *, tenant: int, project: int, node: str) -> WorkerSession:
         """The session of this id, new or known."""
@@ -45,37 +69,74 @@ class WorkerSessions(Component):
                 project=project,
                 node=node,
                 clock=self._clock,
-                has_room=lambda: self._has_room((tenant, project)),
+                credits_changed=self._credits_changed,
             )
         return sessions[session]
 
-    def serves(self, tenant: int, project: int, workflow: str) -> bool:
-        """Whether a worker that is connected, or was a moment ago, executes this workflow."""
-        return bool(self._serving((tenant, project), workflow))
+    def serve(self, session: WorkerSession, workflows: frozenset[str], ids: frozenset[int]) -> None:
+        """It executes these workflows from now on, and has a stream."""
+        self._serve_nothing(session)
+        session.workflows, session.workflow_ids = workflows, ids
+        for wf in ids:
+            self._serving[wf] = self._serving.get(wf, 0) + 1
+        self._listener(ids)
 
-    async def acquire(self, tenant: int, project: int, workflow: str) -> WorkerSession | None:
-        """A session with a credit for an invocation, the one with the most; waits for one. None: no worker serves it.
+    def pick(self, tenant: int, project: int, workflow: str, *, preferred: str | None) -> WorkerSession | None:
+        """A session that serves the workflow and has a credit: the preferred one, else the one with the most.
 
         The credit is spent by `WorkerSession.execute`, which must follow without waiting for anything.
         """
-        key = (tenant, project)
-        while True:
-            serving = self._serving(key, workflow)
-            if not serving:
-                return None
-            best = max(serving, key=lambda each: each.credits)
-            if best.credits > 0:
-                return best
-            freed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.setdefault(key, deque()).append(freed)
-            await freed
+        sessions = self._by_project.get((tenant, project), {})
+        meant = sessions.get(preferred) if preferred is not None else None
+        if meant is not None and meant.credits > 0 and workflow in meant.workflows:
+            return meant
+        serving = [each for each in sessions.values() if workflow in each.workflows]
+        best = max(serving, key=lambda each: each.credits, default=None)
+        return best if best is not None and best.credits > 0 else None
+
+    def served(self, workflows: Iterable[int]) -> list[int]:
+        """Those of the workflows that are served here."""
+        return [wf for wf in workflows if wf in self._serving]
+
+    def room_for(self, workflow: int) -> int:
+        """Invocations of the workflow that could begin now."""
+        return sum(session.credits for session in self._open if workflow in session.workflow_ids)
+
+    def has_room(self, workflows: set[int]) -> bool:
+        """Whether an invocation of any of these workflows could begin now."""
+        return any(not workflows.isdisjoint(session.workflow_ids) for session in self._open)
+
+    def offers(self, only: Container[int] | None, room: int) -> Offers:
+        """Room for at most so many runs, of these workflows only (None: of all). Projects take turns being first."""
+        found = Offers()
+        offering: dict[tuple[int, frozenset[int]], list[WorkerSession]] = {}
+        for session in self._open:
+            offering.setdefault((session.project, session.workflow_ids), []).append(session)
+        if not offering:
+            return found
+        self._turn = (self._turn + 1) % len(offering)
+        turns = [*islice(offering.items(), self._turn, None), *islice(offering.items(), self._turn)]
+        share = max(1, room // len(turns))
+        for group, ((_, ids), sessions) in enumerate(turns):
+            workflows = [wf for wf in ids if only is None or wf in only]
+            if not workflows or len(found.slot_sessions) >= room:
+                continue
+            if len(found.workflows) + len(workflows) > _MAX_WORKFLOWS and found.workflows:
+                break
+            found.workflows += workflows
+            found.groups += [group] * len(workflows)
+            left = room - len(found.slot_sessions)
+            slots = _slots(sessions, min(left, share if only is None else left))
+            found.slot_sessions += slots
+            found.slot_groups += [group] * len(slots)
+        return found
 
     def announce_drain(self) -> None:
         """Tell every worker that this executor stops: it opens a stream elsewhere, and ends what runs (S7)."""
         self.draining = True
         message = pb.Drain(reason="the executor is being stopped")
         for session in self:
-            session.draining = True
+            session.drain()
             session.send(pb.EngineMessage(drain=message))
 
     async def drain(self) -> None:
@@ -83,12 +144,6 @@ class WorkerSessions(Component):
         goodbye = pb.EngineMessage(goodbye=pb.Goodbye(reason="SHUTDOWN", message="the executor is being stopped"))
         for session in self:
             session.leave(goodbye)
-
-    def changed(self, session: WorkerSession) -> None:
-        """It has come, gone, or serves something else: whoever waits for a worker looks again."""
-        for freed in self._waiting.pop((session.tenant, session.project), ()):
-            if not freed.done():
-                freed.set_result(None)
 
     async def run(self) -> None:
         """Give up workers that do not come back, and steps that take too long, until cancelled."""
@@ -105,17 +160,34 @@ class WorkerSessions(Component):
         del sessions[session.session]
         if not sessions:
             del self._by_project[(session.tenant, session.project)]
+        self._serve_nothing(session)
         session.lost()
-        self.changed(session)
 
-    def _serving(self, key: _Project, workflow: str) -> list[WorkerSession]:
-        sessions = self._by_project.get(key)
-        return [each for each in sessions.values() if workflow in each.workflows] if sessions else []
+    def _serve_nothing(self, session: WorkerSession) -> None:
+        for wf in session.workflow_ids:
+            self._serving[wf] -= 1
+            if not self._serving[wf]:
+                del self._serving[wf]
+        session.workflows, session.workflow_ids = frozenset(), frozenset()
 
-    def _has_room(self, key: _Project) -> None:
-        waiting = self._waiting.get(key)
-        while waiting:
-            freed = waiting.popleft()
-            if not freed.done():
-                freed.set_result(None)
-                return
+    def _credits_changed(self, session: WorkerSession) -> None:
+        if session.credits > 0:
+            self._open[session] = None
+            self._listener(())
+        else:
+            self._open.pop(session, None)
+
+
+def _slots(sessions: Iterable[WorkerSession], most: int) -> list[UUID]:
+    """A slot for each run that these sessions take, at most so many; the one with the most credits left comes first."""
+    left = [(-each.credits, place, UUID(each.session)) for place, each in enumerate(sessions)]
+    heapq.heapify(left)
+    slots: list[UUID] = []
+    while left and len(slots) < most:
+        credits, place, session = left[0]
+        slots.append(session)
+        if credits == -1:
+            heapq.heappop(left)
+        else:
+            heapq.heapreplace(left, (credits + 1, place, session))
+    return slots

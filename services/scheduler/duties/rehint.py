@@ -33,6 +33,7 @@ class Rehint(PeriodicDuty):
 
     async def run_once(self) -> Mapping[str, int]:
         """Hint at the runs that have waited longest. Raises Unavailable."""
+        await self._unpool()
         pending = await self._pending()
         if pending is None or pending >= MAX_PENDING:
             return {"hinted": 0}
@@ -41,3 +42,9 @@ class Rehint(PeriodicDuty):
         runs = [row[0] for row in rows]
         self._hints.ready(runs)
         return {"hinted": len(runs)}
+
+    async def _unpool(self) -> None:
+        """Runs that only workers were to serve, and whose project has an endpoint by now, are anybody's."""
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(queries("scheduler")["unpool"], BATCH)
+        self._hints.ready([row[0] for row in rows])

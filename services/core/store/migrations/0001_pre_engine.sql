@@ -92,7 +92,8 @@ create table rt.live (
     max_att  smallint not null check (max_att between 1 and 21),
     nd       smallint not null default 0,          -- non-determinism strikes in a row
     parent   uuid,
-    affinity uuid,
+    affinity uuid,                                 -- the worker's session that executes it, or is to
+    pooled   bool not null default false,          -- of a project that workers alone serve: only who has one of them takes it
     started  timestamptz,
     deadline timestamptz not null,
     check ((st = 'r') = (owner is not null)),
@@ -101,7 +102,8 @@ create table rt.live (
     check (gb is null or ga is not null)
 ) with (fillfactor = 60, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 -- A step in steady state changes only rev, steps, bytes, fn_att, att, nd: none is indexed, so the update is HOT.
-create index live_queue on rt.live (tenant, qk) where st = 'q';
+create index live_queue on rt.live (tenant, qk) where st = 'q' and not pooled;
+create index live_pool on rt.live (wf, qk) where st = 'q' and pooled;
 create index live_owner on rt.live (owner) where owner is not null;
 create index live_blocked on rt.live (ga, qk) where st = 'b';
 create index live_blocked_b on rt.live (gb, qk) where st = 'b' and gb is not null;

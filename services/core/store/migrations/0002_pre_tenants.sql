@@ -48,6 +48,10 @@ create table rt.deleted_project (
     at      timestamptz not null default rt.now()
 );
 
+-- Projects that workers alone serve: they have no endpoint, and a worker has declared their workflows. Their runs wait, `pooled`,
+-- until an executor has a worker that takes them. It changes with the project's own row, under its lock (set_pool_v1).
+create table rt.pool (project int primary key, tenant int not null);
+
 create table rt.runs (
     tenant      int not null,
     id          uuid not null,

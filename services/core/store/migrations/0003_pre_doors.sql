@@ -33,6 +33,7 @@ create function rt.start_v1(
 declare
     v_now timestamptz;
     v_new uuid[];
+    v_pools int[] := array(select p.project from rt.pool p where p.project = any (p_project));
 begin
     -- Nothing starts in a project that is being deleted; asked again, the caller reads that it is archived. A deletion waits for
     -- those who hold this lock, so it is taken before the question: whoever was told too early is waited for. Children need no
@@ -66,16 +67,17 @@ begin
         where (p_parents is null or s.parent = any (p_parents))
           and (s.key is null or exists (select from rt.idem i where i.wf = s.wf and i.key = s.key and i.run = s.id offset 0));
     v_now := rt.now();
-    insert into rt.live (id, tenant, wf, st, prio, qk, ga, gb, max_att, parent, deadline)
+    insert into rt.live (id, tenant, wf, st, prio, qk, ga, gb, max_att, parent, deadline, pooled)
         select s.id, s.tenant, s.wf,
                case when s.due > v_now then 'd' else rt.ready_st(s.ga, false) end,
                s.prio,
                case when s.due > v_now then null else v_now - s.prio * interval '1 second' end,
-               s.ga, s.gb, s.max_att, s.parent, greatest(s.due, v_now) + s.timeout_ms * interval '1 millisecond'
+               s.ga, s.gb, s.max_att, s.parent, greatest(s.due, v_now) + s.timeout_ms * interval '1 millisecond',
+               s.project = any (v_pools)
         from (select u.*, case when u.at_ms is not null then to_timestamp(u.at_ms / 1000.0)
                                else v_now + coalesce(u.delay_ms, 0) * interval '1 millisecond' end as due
-              from unnest(p_id, p_tenant, p_wf, p_prio, p_ga, p_gb, p_max_att, p_parent, p_timeout_ms, p_delay_ms, p_at_ms)
-                   u(id, tenant, wf, prio, ga, gb, max_att, parent, timeout_ms, delay_ms, at_ms)
+              from unnest(p_id, p_tenant, p_wf, p_project, p_prio, p_ga, p_gb, p_max_att, p_parent, p_timeout_ms, p_delay_ms, p_at_ms)
+                   u(id, tenant, wf, project, prio, ga, gb, max_att, parent, timeout_ms, delay_ms, at_ms)
               where u.id = any (v_new)) s
         order by s.id;
     insert into rt.wait (id, run, tenant, kind, due_at)

@@ -1,14 +1,20 @@
 -- What the holder of leases does: take runs, commit what their functions answered, renew, let go.
 
 -- Take the lease of queued runs that hints named. An owner that was declared dead takes nothing, though it may not know yet.
+-- Those that only workers serve are not taken, and answered as they are (owner null): see claim_pooled_v1.
 create function rt.claim_hinted_v1(p_owner bigint, p_runs uuid[], p_limit int) returns setof rt.live language sql as $$
     with c as (
         select r.id from rt.live r
-        where r.id = any (p_runs) and r.st = 'q' and not exists (select from rt.owner o where o.id = p_owner and o.dead offset 0)
+        where r.id = any (p_runs) and r.st = 'q' and not r.pooled
+          and not exists (select from rt.owner o where o.id = p_owner and o.dead offset 0)
         order by r.id limit p_limit for no key update skip locked
+    ), d as (
+        update rt.live r set st = 'r', owner = p_owner, epoch = r.epoch + 1, qk = null, affinity = null, started = coalesce(r.started, rt.now())
+        where r.id = any (array(select c.id from c)) returning r.*
     )
-    update rt.live r set st = 'r', owner = p_owner, epoch = r.epoch + 1, qk = null, affinity = null, started = coalesce(r.started, rt.now())
-    where r.id = any (array(select c.id from c)) returning r.*
+    select * from d
+    union all
+    select r.* from rt.live r where r.id = any (p_runs) and r.st = 'q' and r.pooled
 $$;
 
 -- Take the lease of the oldest queued runs, a quota for each tenant, so that no tenant's backlog hides another's run.
@@ -16,7 +22,8 @@ create function rt.claim_oldest_v1(p_owner bigint, p_tenants int[], p_quota int[
     with c as (
         select q.id from unnest(p_tenants, p_quota) t(tenant, quota)
         cross join lateral (
-            select r.id from rt.live r where r.tenant = t.tenant and r.st = 'q' order by r.qk limit t.quota for no key update skip locked
+            select r.id from rt.live r where r.tenant = t.tenant and r.st = 'q' and not r.pooled
+            order by r.qk limit t.quota for no key update skip locked
         ) q
         where not exists (select from rt.owner o where o.id = p_owner and o.dead offset 0)
         limit p_limit
@@ -25,12 +32,12 @@ create function rt.claim_oldest_v1(p_owner bigint, p_tenants int[], p_quota int[
     where r.id = any (array(select c.id from c)) returning r.*
 $$;
 
--- Tenants that have a queued run, by a loose scan of the queue's index: the cost grows with tenants that wait, not with runs.
+-- Tenants that have a queued run that anybody may take, by a loose scan of the queue's index: the cost grows with tenants that wait, not with runs.
 create function rt.ready_tenants_v1() returns setof int language sql stable as $$
     with recursive t as (
-        (select r.tenant from rt.live r where r.st = 'q' order by r.tenant limit 1)
+        (select r.tenant from rt.live r where r.st = 'q' and not r.pooled order by r.tenant limit 1)
         union all
-        select (select r.tenant from rt.live r where r.st = 'q' and r.tenant > t.tenant order by r.tenant limit 1)
+        select (select r.tenant from rt.live r where r.st = 'q' and not r.pooled and r.tenant > t.tenant order by r.tenant limit 1)
         from t where t.tenant is not null
     )
     select tenant from t where tenant is not null
@@ -236,9 +243,12 @@ returns table (run uuid, result text, mail int, st text, ga bigint) language sql
     left join lateral (select e.* from rt.ends e where e.tenant = u.tenant and e.run = u.run offset 0) e on r.id is null
 $$;
 
--- Give runs back without counting an attempt (drain, or a claim that cannot be used): st q, epoch moves.
-create function rt.let_go_v1(p_owner bigint, p_run uuid[]) returns setof uuid language sql as $$
-    update rt.live r set st = rt.ready_st(r.ga, r.slot), owner = null, epoch = r.epoch + 1, qk = rt.queue_key(r.prio)
+-- Give runs back without counting an attempt (drain, or a claim that cannot be used): st q, epoch moves. Told of their projects,
+-- it also settles anew who may claim them.
+create function rt.let_go_v1(p_owner bigint, p_run uuid[], p_project int[] default null) returns setof uuid language sql as $$
+    update rt.live r set st = rt.ready_st(r.ga, r.slot), owner = null, epoch = r.epoch + 1, qk = rt.queue_key(r.prio), affinity = null,
+        pooled = coalesce((select exists (select from rt.pool p where p.project = u.project offset 0)
+                           from unnest(p_run, p_project) u(run, project) where u.run = r.id and u.project is not null), r.pooled)
     where r.id = any (p_run) and r.owner = p_owner returning r.id
 $$;
 

@@ -222,12 +222,13 @@ begin
             where not exists (select from rt.wait w where w.child = k.child and w.run = m.target offset 0) offset 0));
 end $$;
 
--- Runs that wait in the queue longer than p_age_ms: their hint was lost, or nobody had room. Each tenant its share of the
+-- Runs that wait in the queue longer than p_age_ms: their hint was lost, or nobody had room. Those that only workers serve are
+-- left to the looks of who has one. Each tenant its share of the
 -- answer, by the queue's index: a long backlog is not read as a whole. The priority is no time waited.
 create function rt.stale_queued_v1(p_age_ms bigint, p_limit int) returns setof uuid language sql stable as $$
     with t as materialized (select x.tenant, count(*) over () as n from rt.ready_tenants_v1() x(tenant))
     select q.id from t cross join lateral (
-        select r.id from rt.live r where r.tenant = t.tenant and r.st = 'q'
+        select r.id from rt.live r where r.tenant = t.tenant and r.st = 'q' and not r.pooled
             and r.qk + r.prio * interval '1 second' <= rt.now() - p_age_ms * interval '1 millisecond'
         order by r.qk limit greatest(1, p_limit / t.n)
     ) q limit p_limit

@@ -19,11 +19,18 @@ select id, epoch from rt.live where owner = $1 and id = any ($2);
 -- name: let_go
 select * from rt.let_go_v1($1, $2);
 
+-- name: settle_pool
+-- Given back, with who may claim them settled by their projects ($3) as these are now.
+select * from rt.let_go_v1($1, $2, $3);
+
 -- name: claim_hinted
 select * from rt.claim_hinted_v1($1, $2, $3);
 
 -- name: claim_oldest
 select * from rt.claim_oldest_v1($1, $2, $3, $4);
+
+-- name: claim_pooled
+select * from rt.claim_pooled_v1($1, $2, $3, $4, $5);
 
 -- name: ready_tenants
 select * from rt.ready_tenants_v1();

@@ -52,7 +52,12 @@ update {t}.projects set defs_hash = $2, defs_source = $3 where id = $1;
 update {t}.projects set sync_status = $2, synced_at = rt.now() where id = $1;
 
 -- name: delete
+with p as (delete from rt.pool where project = $1)
 delete from {t}.projects where id = $1;
+
+-- name: set_pool
+-- Whether workers alone serve the project, after any change of what says so.
+select rt.set_pool_v1($1, $2);
 
 -- name: is_deleted
 -- A statement of its own, after the row is held: one that has waited for the row would still see what was there before.

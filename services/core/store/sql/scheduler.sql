@@ -34,6 +34,9 @@ select count(*) from (
 -- name: stale_queued
 select * from rt.stale_queued_v1($1, $2);
 
+-- name: unpool
+select * from rt.unpool_v1($1);
+
 -- name: fold_usage
 select rt.fold_usage_v1($1);
 

@@ -16,6 +16,7 @@ where tenant = $1;
 
 -- name: load_projects
 select id, slug, endpoint_url, signing_key, trigger_type, queue_stream,
+       endpoint_url is null and defs_source is not distinct from 'worker' as by_workers,
        case when rotated_at + $1::bigint * interval '1 millisecond' > rt.now() then previous_key end as previous_key,
        rt.ms(rotated_at) + $1::bigint - rt.ms(rt.now()) as previous_left_ms
 from {t}.projects;

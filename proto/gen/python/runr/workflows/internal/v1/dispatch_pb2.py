@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)runr/workflows/internal/v1/dispatch.proto\x12\x1arunr.workflows.internal.v1\"1\n\tReadyHint\x12\x0f\n\x07run_ids\x18\x01 \x03(\x0c\x12\x13\n\x0btraceparent\x18\x02 \x01(\t\"t\n\tTimerHint\x12;\n\x06timers\x18\x01 \x03(\x0b\x32+.runr.workflows.internal.v1.TimerHint.Timer\x1a*\n\x05Timer\x12\x0e\n\x06run_id\x18\x01 \x01(\x0c\x12\x11\n\tdue_at_ms\x18\x02 \x01(\x03\"\x1f\n\x0c\x43\x61ncelNotice\x12\x0f\n\x07run_ids\x18\x01 \x03(\x0c\"\x1d\n\x0b\x44\x65\x66sChanged\x12\x0e\n\x06tenant\x18\x01 \x01(\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)runr/workflows/internal/v1/dispatch.proto\x12\x1arunr.workflows.internal.v1\"1\n\tReadyHint\x12\x0f\n\x07run_ids\x18\x01 \x03(\x0c\x12\x13\n\x0btraceparent\x18\x02 \x01(\t\"t\n\tTimerHint\x12;\n\x06timers\x18\x01 \x03(\x0b\x32+.runr.workflows.internal.v1.TimerHint.Timer\x1a*\n\x05Timer\x12\x0e\n\x06run_id\x18\x01 \x01(\x0c\x12\x11\n\tdue_at_ms\x18\x02 \x01(\x03\"\x1f\n\x0c\x43\x61ncelNotice\x12\x0f\n\x07run_ids\x18\x01 \x03(\x0c\"\x1d\n\nMailNotice\x12\x0f\n\x07run_ids\x18\x01 \x03(\x0c\"\x1d\n\x08PoolHint\x12\x11\n\tworkflows\x18\x01 \x03(\x05\"\x1d\n\x0b\x44\x65\x66sChanged\x12\x0e\n\x06tenant\x18\x01 \x01(\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,6 +39,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TIMERHINT_TIMER']._serialized_end=240
   _globals['_CANCELNOTICE']._serialized_start=242
   _globals['_CANCELNOTICE']._serialized_end=273
-  _globals['_DEFSCHANGED']._serialized_start=275
-  _globals['_DEFSCHANGED']._serialized_end=304
+  _globals['_MAILNOTICE']._serialized_start=275
+  _globals['_MAILNOTICE']._serialized_end=304
+  _globals['_POOLHINT']._serialized_start=306
+  _globals['_POOLHINT']._serialized_end=335
+  _globals['_DEFSCHANGED']._serialized_start=337
+  _globals['_DEFSCHANGED']._serialized_end=366
 # @@protoc_insertion_point(module_scope)

@@ -33,6 +33,18 @@ class CancelNotice(_message.Message):
     run_ids: _containers.RepeatedScalarFieldContainer[bytes]
     def __init__(self, run_ids: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
+class MailNotice(_message.Message):
+    __slots__ = ("run_ids",)
+    RUN_IDS_FIELD_NUMBER: _ClassVar[int]
+    run_ids: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, run_ids: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class PoolHint(_message.Message):
+    __slots__ = ("workflows",)
+    WORKFLOWS_FIELD_NUMBER: _ClassVar[int]
+    workflows: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, workflows: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class DefsChanged(_message.Message):
     __slots__ = ("tenant",)
     TENANT_FIELD_NUMBER: _ClassVar[int]

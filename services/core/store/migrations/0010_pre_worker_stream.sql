@@ -1,0 +1,64 @@
+-- Runs and the workers that connect to executors over streams.
+
+-- Note whether workers alone serve a project, by its row, which the caller holds.
+create function rt.set_pool_v1(p_tenant int, p_project int) returns void language plpgsql as $$
+begin
+    if exists (select from rt.projects p where p.tenant = p_tenant and p.id = p_project
+               and p.endpoint_url is null and p.defs_source = 'worker') then
+        insert into rt.pool (project, tenant) values (p_project, p_tenant) on conflict do nothing;
+    else
+        delete from rt.pool where project = p_project;
+    end if;
+    if found then
+        update rt.defs_version set v = v + 1 where tenant = p_tenant;  -- it is among what caches know
+    end if;
+end $$;
+
+-- Let anybody claim queued runs whose project is no pool any more, or is gone: a start may have read it just before. Answers which.
+-- Workflows with such runs are found by a loose scan: the cost grows with them, not with runs.
+create function rt.unpool_v1(p_limit int) returns setof uuid language sql as $$
+    with recursive t as (
+        (select r.wf, r.tenant from rt.live r where r.st = 'q' and r.pooled order by r.wf limit 1)
+        union all
+        select n.wf, n.tenant from t cross join lateral (
+            select r.wf, r.tenant from rt.live r where r.st = 'q' and r.pooled and r.wf > t.wf order by r.wf limit 1
+        ) n
+    ), gone as materialized (
+        select t.wf from t where not exists (
+            select from rt.workflows w cross join lateral (select from rt.pool p where p.project = w.project offset 0) p
+            where w.tenant = t.tenant and w.id = t.wf offset 0)
+    ), c as (
+        select q.id from gone g cross join lateral (
+            select r.id from rt.live r where r.wf = g.wf and r.st = 'q' and r.pooled order by r.qk limit p_limit
+            for no key update skip locked
+        ) q
+        limit p_limit
+    )
+    update rt.live r set pooled = false where r.id = any (array(select c.id from c)) returning r.id
+$$;
+
+-- Take the lease of the oldest queued runs that only workers serve, for workers that have room. Workflows are in groups, which
+-- are served by the same sessions; each slot is room for one run of its group in a session, which the run is meant for.
+create function rt.claim_pooled_v1(p_owner bigint, p_wf int[], p_group int[], p_slot_group int[], p_slot_session uuid[])
+returns setof rt.live language sql as $$
+    with s as materialized (
+        select u.grp, u.session, row_number() over (partition by u.grp order by u.n) as place
+        from unnest(p_slot_group, p_slot_session) with ordinality u(grp, session, n)
+    ), g as materialized (
+        select s.grp, count(*) as quota from s group by s.grp
+    ), c as materialized (
+        select q.id, g.grp, row_number() over (partition by g.grp order by q.qk) as place
+        from g cross join lateral (
+            select o.id, o.qk from unnest(p_wf, p_group) w(wf, grp) cross join lateral (
+                select r.id, r.qk from rt.live r where r.wf = w.wf and r.st = 'q' and r.pooled order by r.qk limit g.quota
+                for no key update skip locked
+            ) o
+            where w.grp = g.grp order by o.qk limit g.quota
+        ) q
+        where not exists (select from rt.owner o where o.id = p_owner and o.dead offset 0)
+    )
+    update rt.live r set st = 'r', owner = p_owner, epoch = r.epoch + 1, qk = null, affinity = s.session,
+                         started = coalesce(r.started, rt.now())
+    from c join s on s.grp = c.grp and s.place = c.place
+    where r.id = c.id and r.id = any (array(select c.id from c)) returning r.*
+$$;
