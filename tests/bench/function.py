@@ -62,6 +62,9 @@ def workflows(marks: Marks) -> Workflows:
         for place in range(ctx.event["data"]["steps"]):
             await step.run(f"s{place}", marks.step, ctx.run_id, place)
 
+    # The same, with many steps in one answer.
+    wf.workflow("checkpointed", retries=20, timeout="1h", checkpoint={"max_steps": 100, "max_time": "1s"})(chain)
+
     @wf.workflow("accept", triggers=[{"event": "bench.accept"}])
     async def accept(ctx: Context, step: AsyncStep) -> None:
         """Ends at once: only its start is measured."""

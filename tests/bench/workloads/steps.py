@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from itertools import pairwise
 
-from tests.bench.figures import Figure, spread_ms
+from tests.bench.figures import Figure, labelled, spread_ms
 from tests.bench.postgres_work import PostgresWork
 from tests.bench.processes import Meter
 from tests.bench.stack import BenchStack, mark_now
@@ -71,11 +71,21 @@ async def many_runs(stack: BenchStack) -> list[Figure]:
 
 
 async def long_run(stack: BenchStack) -> list[Figure]:
-    """The growth of state: one run of 2,000 steps. Linear growth is a last quarter that lasts as long as the first."""
+    """The growth of state: one run of 2,000 steps, without checkpoint and, over HTTP, with it.
+
+    Linear growth is a last quarter that lasts as long as the first.
+    """
     await warm_up(stack)
+    found = labelled(await _long_run(stack, "chain"), mode="plain")
+    if stack.transport != "http":
+        return found
+    return found + labelled(await _long_run(stack, "checkpointed"), mode="checkpoint")
+
+
+async def _long_run(stack: BenchStack, workflow: str) -> list[Figure]:
     mark = mark_now()
     with Meter(stack.pids) as meter:
-        await stack.start("chain", {"steps": _LONG_STEPS})
+        await stack.start(workflow, {"steps": _LONG_STEPS})
         await stack.until_ended(1, mark, within_s=_LIMIT_S)
     times = sorted(at for _, _, at in (await stack.take_marks())["steps"])
     quarter = len(times) // 4
