@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import logging
 import os
@@ -155,6 +156,7 @@ class Workflows:
         chosen = int(os.environ.get("PORT") or DEFAULT_PORT) if port is None else port
         if not any(self._signing_keys()):
             _log.warning("no signing key is set (%s): every request will be refused with 500", KEY_VARIABLE)
+        gc.freeze()  # what was imported stays: no look for garbage needs to walk it
         try:
             serve(self.handle_request, list(self._workflows), host, chosen, grace)
         finally:
@@ -175,6 +177,7 @@ class Workflows:
         if _is_in_a_loop():
             raise RuntimeError("wf.connect() blocks; on a running event loop: await wf.connect_async()")
         settings = self._worker_settings(url, options)
+        gc.freeze()  # as in serve
         listed = ", ".join(self._workflows)
         entry.run_until_stopped(
             lambda: self._connection(settings),
