@@ -43,6 +43,7 @@ def _leaf(rng: random.Random, number: int) -> Workflow:
         limits=_limits(rng),
         triggers={SENT: None} if rng.random() < 0.5 else {},
         timeout_ms=_timeout(rng),
+        checkpoint=_checkpoint(rng),
     )
 
 
@@ -70,6 +71,7 @@ def _upper(rng: random.Random, level: int, number: int, below: list[Workflow]) -
         once_per_n=rng.random() < 0.2,
         cancelled_by=STOP if rng.random() < 0.4 else None,
         cancel_within_ms=rng.choice((None, 60_000)),
+        checkpoint=_checkpoint(rng),
     )
 
 
@@ -114,3 +116,7 @@ def _limits(rng: random.Random) -> tuple[Limit, ...]:
 
 def _timeout(rng: random.Random) -> int | None:
     return rng.choice((None, None, None, None, 30 * _MINUTE_MS))
+
+
+def _checkpoint(rng: random.Random) -> int | None:
+    return rng.choice((None, None, 2, 5))

@@ -101,8 +101,22 @@ class Functions:
         workflow = self._workflows[request["workflow"]]
         run = ulid_uuid(request["run"]["id"])
         self.witness.show(run, request, workflow)
-        op = await self._op(target.url, run, request, workflow)
-        return RawAnswer(200, json.dumps({"runr_workflow": "v1", "ops": [op]}).encode())
+        ops = await self._ops(target.url, run, request, workflow)
+        return RawAnswer(200, json.dumps({"runr_workflow": "v1", "ops": ops}).encode())
+
+    async def _ops(self, url: str, run: UUID, request: Json, workflow: Workflow) -> list[Json]:
+        """What one invocation comes to: results, as many as are asked for, and at most one op of another kind."""
+        most = request.get("max_ops", 1)
+        if most > (workflow.checkpoint or 1):
+            self.witness.faults.append(f"run {run} was asked for {most} ops, {workflow.name} for {workflow.checkpoint}")
+        ops: list[Json] = []
+        while not ops or (len(ops) < most and ops[-1]["op"] == "step_completed"):
+            op = await self._op(url, run, request, workflow)
+            ops.append(op)
+            if op["op"] == "step_completed":
+                request["steps"][op["id"]] = {"status": "completed", "output": op["output"]}
+                request["step_order"].append(op["id"])
+        return ops
 
     async def _op(self, url: str, run: UUID, request: Json, workflow: Workflow) -> Json:
         memo = request["steps"]

@@ -96,7 +96,10 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workflow:
-    """A workflow: its script and its options. `triggers`: event name → only events with a greater `data.x`."""
+    """A workflow: its script and its options. `triggers`: event name → only events with a greater `data.x`.
+
+    `checkpoint`: how many steps an answer may hold.
+    """
 
     name: str
     steps: tuple[Step, ...]
@@ -108,6 +111,7 @@ class Workflow:
     once_per_n: bool = False
     cancelled_by: str | None = None
     cancel_within_ms: int | None = None
+    checkpoint: int | None = None
 
     @property
     def attempts(self) -> int:
@@ -137,6 +141,8 @@ class Workflow:
             found["concurrency"] = [
                 {"limit": limit.limit, **({"key": "event.data.k"} if limit.keyed else {})} for limit in self.limits
             ]
+        if self.checkpoint is not None:
+            found["checkpoint"] = {"max_steps": self.checkpoint}
         if self.once_per_n:
             found["idempotency"] = "event.data.n"
         if self.cancelled_by is not None:
