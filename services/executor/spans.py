@@ -127,15 +127,27 @@ class Invocation:
         )
 
     def _record_steps(self, telemetry: Telemetry, item: CommitItem) -> None:
-        for sid, duration_ms, error in _executions(item):
+        for sid, start_ns, end_ns, error in self._laid_out(_executions(item)):
             telemetry.record(
                 f"step {sid}",
-                start_ns=max(self._begun_ns, self._answered_ns - duration_ms * NS_PER_MS),
-                end_ns=self._answered_ns,
+                start_ns=start_ns,
+                end_ns=end_ns,
                 parent=self.traceparent,
                 attributes={**run_attributes(self._lease.run, self._lease.entry.name), "runr.step_id": sid},
                 error=error,
             )
+
+    def _laid_out(self, executed: list[_Execution]) -> list[tuple[str, int, int, str | None]]:
+        """When each began and ended: one after another up to the answer, or side by side if that is too long."""
+        total_ns = sum(ms for _, ms, _ in executed) * NS_PER_MS
+        in_a_row = total_ns <= self._answered_ns - self._begun_ns
+        end_ns = self._answered_ns
+        found = []
+        for sid, ms, error in reversed(executed):
+            start_ns = max(self._begun_ns, end_ns - ms * NS_PER_MS)
+            found.append((sid, start_ns, end_ns, error))
+            end_ns = start_ns if in_a_row else end_ns
+        return found
 
     def _record_children(self, item: CommitItem) -> None:
         names = self._lease.definitions.workflows
@@ -151,15 +163,19 @@ class Invocation:
                 )
 
 
-def _executions(item: CommitItem) -> list[tuple[str, int, str | None]]:
-    """What was executed: step id, duration in ms, error. A failed attempt that is final is one execution, not two."""
+_Execution = tuple[str, int, str | None]
+"""Step id, duration in ms, error."""
+
+
+def _executions(item: CommitItem) -> list[_Execution]:
+    """What was executed, in order. A failed attempt that is final is one execution, not two; it came last."""
     failed = {row.sid: (row.sid, row.ms, _told(row.error)) for row in item.attempt_rows if row.sid is not None}
     stored = [
         (row.sid, row.ms, None if row.error is None else _told(row.error))
         for row in item.step_rows
         if row.sid not in failed
     ]
-    return [*failed.values(), *stored]
+    return [*stored, *failed.values()]
 
 
 def _told(error: str) -> str:

@@ -98,6 +98,30 @@ def serving(key: str, *definitions: dict[str, Any]) -> FakeFunction:
     return FakeFunction(key=key, definitions=definitions)
 
 
+@pytest.mark.parametrize(
+    ("capabilities", "warnings"),
+    [
+        ([], ("workflows[1].checkpoint: has no effect: the SDK of the function does not list the capability max_ops",)),
+        (["dry", "max_ops"], ()),
+    ],
+)
+async def test_a_checkpoint_that_the_function_does_not_know_is_a_warning(
+    functions: ProjectFunctions,
+    database: Database,
+    caller: Caller,
+    tenant: int,
+    capabilities: list[str],
+    warnings: tuple[str, ...],
+) -> None:
+    listed = [{"name": "ship"}, {"name": "bill", "checkpoint": {"max_steps": 5}}]
+    answer = json.dumps({"runr_workflow": "v1", "workflows": listed, "capabilities": capabilities}).encode()
+    async with FakeFunction(key=await key_of(functions, caller), introspect=lambda _: Reply(body=answer)) as function:
+        await functions.set_endpoint(caller, "default", function.url)
+    status = await status_of(database, tenant)
+    assert (status.state, status.warnings) == ("synced", warnings)
+    assert await declared(database, tenant) == ["bill", "ship"]
+
+
 async def test_setting_an_endpoint_syncs(
     functions: ProjectFunctions, database: Database, caller: Caller, tenant: int
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -62,9 +63,10 @@ class Recording:
         self.telemetry.flush()
         return list(self._exporter.get_finished_spans())
 
-    def invoke(self, held: Lease, cause: Cause) -> tuple[CommitItem, str | None]:
+    def invoke(self, held: Lease, cause: Cause, *, took_s: float = 0.0) -> tuple[CommitItem, str | None]:
         """An invocation that ended so; what was committed, and the trace context of the request."""
         with self.spans.invocation(held) as invocation:
+            time.sleep(took_s)
             invocation.answered()
             decision = decide(held.view(Limits()), cause, NOW)
             item = invocation.committing(commit_item(held, decision, self._ids))
@@ -133,6 +135,20 @@ def test_steps_end_with_the_answer_and_never_begin_before_their_request(recordin
     assert long.start_time == invocation.start_time
     assert short.end_time
     assert invocation.start_time <= short.end_time <= invocation.end_time
+
+
+def test_steps_of_one_answer_stand_one_after_another(recording: Recording) -> None:
+    ops = (done("a", duration_ms=5), done("b", duration_ms=10), failed("c", duration_ms=3))
+    recording.invoke(lease(trace=START), Answered(ops), took_s=0.03)
+    a, b, c = (named(recording.made, f"step {name}") for name in "abc")
+    assert (a.end_time, b.end_time) == (b.start_time, c.start_time)
+    assert [_ms(span) for span in (a, b, c)] == [5, 10, 3]
+
+
+def _ms(span: ReadableSpan) -> int:
+    assert span.start_time
+    assert span.end_time
+    return (span.end_time - span.start_time) // 1_000_000
 
 
 @pytest.mark.parametrize(

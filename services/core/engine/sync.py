@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import asyncpg
 
 from services.core.domain.definition import version_hash
-from services.core.domain.errors import InvalidInput
+from services.core.domain.errors import FieldError, InvalidInput
 from services.core.domain.function_answer import Introspection
 from services.core.domain.op import FunctionFault
 from services.core.domain.safe_text import cut, storable
@@ -211,7 +211,19 @@ async def _filed(text: str, fault: FunctionFault, most: int) -> _Found:
 def _served(answer: Introspection, most: int) -> _Found:
     """The list that the function answered. Raises InvalidInput."""
     checked = check_list(answer.workflows, strict_unknown=False, most=most)
+    if "max_ops" not in answer.capabilities:
+        checked = replace(checked, warnings=(*checked.warnings, *_one_op_an_answer(checked)))
     return _Found(checked, "sync", SyncStatus("synced", "", _warnings(checked), _sdk(answer)))
+
+
+def _one_op_an_answer(checked: Checked) -> list[FieldError]:
+    """Checkpoints that change nothing: the function does not know that an answer may hold several ops."""
+    told = "has no effect: the SDK of the function does not list the capability max_ops"
+    return [
+        FieldError(f"workflows[{index}].checkpoint", told)
+        for index, definition in enumerate(checked.definitions)
+        if definition.checkpoint is not None
+    ]
 
 
 def _sdk(answer: Introspection) -> dict[str, str] | None:
