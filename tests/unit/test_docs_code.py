@@ -37,9 +37,9 @@ class ExampleEngine(FakeEngine):
         super().__init__(wf.handle_request, retries=story.retries, answers=story.answers)
         self._data = story.data
 
-    def execute(self, workflow: str, steps: Mapping[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
-        """The op of one invocation."""
-        return super().execute(workflow, steps, event={**EVENT, "data": self._data}, **fields)
+    def answer(self, workflow: str, steps: Mapping[str, Any] | None = None, **fields: Any) -> list[dict[str, Any]]:
+        """The ops of one invocation."""
+        return super().answer(workflow, steps, event={**EVENT, "data": self._data}, **fields)
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,7 @@ STORIES = (
         steps=(("step_completed", "charge"), ("step_completed", "charge:1"), ("step_completed", "charge:2")),
     ),
     Story("docs/how-to/steps.md", "enrich", ["NAME", "ADDRESS"]),
+    Story("docs/how-to/checkpoint.md", "import", 3, {"rows": [{"a": "1"}, {"a": "1", "b": "2"}]}),
     Story("docs/how-to/queue.md", "charge", "o-1: 1250", {"order_id": "o-1", "cents": 1250}),
     Story("docs/how-to/retries-and-errors.md", "pay", "paid", {"card": "ok"}, retries=5),
     Story(

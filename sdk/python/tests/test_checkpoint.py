@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import time
 from collections.abc import Callable
@@ -241,6 +242,21 @@ def test_a_failed_attempt_after_results_is_logged_as_the_first(
         engine.answer("w", max_ops=50, attempt=2)
 
     assert "step b: attempt 1 failed: ZeroDivisionError" in caplog.text
+
+
+def test_ids_that_differ_at_every_call_are_noticed(wf: Workflows, engine: FakeEngine) -> None:
+    calls = itertools.count()
+
+    @wf.workflow("w")
+    def workflow(ctx: Context, step: Step) -> None:
+        while True:
+            step.run(f"s{next(calls)}", int)
+
+    run = engine.run("w", most=150, max_ops=5)
+
+    assert run.error is not None
+    assert (run.status, run.error["name"], run.answers) == ("failed", "NonDeterminismError", 101)
+    assert run.ops[-1]["non_retriable"] is True
 
 
 def test_lines_are_logged_once(wf: Workflows, engine: FakeEngine, caplog: pytest.LogCaptureFixture) -> None:
