@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable
-from dataclasses import replace
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from services.core.domain.errors import Unavailable
 from services.core.domain.run import Status

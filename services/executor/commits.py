@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+import msgspec
 
 from services.core.domain.cause import Answered, FunctionFailed, Reported, Unwound
 from services.core.domain.op import BadStep, FunctionFault, OpError, WaitForEvent
@@ -29,8 +31,7 @@ async def no_probe(_point: str) -> None:
     """The probe of production: nothing happens at the commit points."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(msgspec.Struct, frozen=True):
     """What a cause came to. `delivered`: something was delivered to the run that is not in the lease's memory."""
 
     decision: Decision

@@ -6,11 +6,11 @@ an invocation's id is made before it begins, because the function's request carr
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from types import TracebackType
 from typing import Self
 
+from msgspec.structs import replace
 from opentelemetry.trace import SpanKind
 
 from services.core.engine.run_spans import NS_PER_MS, WAIT_WORDS, RunSpans, run_attributes
@@ -84,7 +84,7 @@ class Invocation:
         self._item = item
         if self._telemetry is not None and item.start_rows:
             placed = tuple(row._replace(trace=self._runs.place(self.traceparent)) for row in item.start_rows)
-            self._item = dataclasses.replace(item, start_rows=placed)
+            self._item = replace(item, start_rows=placed)
         return self._item
 
     def __exit__(

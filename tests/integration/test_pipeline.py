@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from services.core.store.commit_item import AttemptRow, Committed, Fenced, MarkRow, StorageRefused
 from services.core.store.database import Database

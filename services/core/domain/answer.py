@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from services.core.domain.attempt import Outcome, function_attempt, run_failed, step_failed
 from services.core.domain.cause import Answered

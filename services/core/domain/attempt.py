@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from services.core.domain.effect import Effect, EndRun, Memoize, OpenWait, RecordAttempt
 from services.core.domain.op import OpError, RunFailed, StepFailed
@@ -10,8 +10,7 @@ from services.core.domain.retry import backoff_ms
 from services.core.domain.run import RunView, Status
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """What a failed attempt or an answer comes to; `transition.Decision` in the making."""
 
     status: Status

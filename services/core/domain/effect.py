@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from services.core.domain.op import EventToSend, OpError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memoize:
+class Memoize(msgspec.Struct, frozen=True, kw_only=True):
     """Store a step's result for good. Exactly one of `output` (JSON text) and `error` is set.
 
     kind: r run, s sleep, e wait_for_event, i invoke, n send_event.

@@ -7,7 +7,8 @@ reported after it did not assume that it is over.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from services.core.domain.answer import (
     apply_step,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 
 class Status(Enum):
@@ -61,12 +63,12 @@ class Limits:
     default_wait_ms: int = 7 * 86_400_000
 
 
-@dataclass(frozen=True, slots=True)
-class RunView:
+class RunView(msgspec.Struct, frozen=True):
     """What a decision sees of a run.
 
     `step_failures`: failed attempts so far of steps that are being retried, by step id. `open_steps`: letters of the
-    waits of steps that have begun and have no result, by step id: s sleep, e event, c child, b backoff.
+    waits of steps that have begun and have no result, by step id: s sleep, e event, c child, b backoff. `streamed`: a
+    worker executes it over its stream.
     """
 
     status: Status
@@ -76,6 +78,7 @@ class RunView:
     steps: int = 0
     state_bytes: int = 0
     gated: bool = False
-    step_failures: Mapping[str, int] = field(default_factory=dict)
-    open_steps: Mapping[str, str] = field(default_factory=dict)
-    limits: Limits = field(default_factory=Limits)
+    streamed: bool = False
+    step_failures: Mapping[str, int] = msgspec.field(default_factory=dict)
+    open_steps: Mapping[str, str] = msgspec.field(default_factory=dict)
+    limits: Limits = msgspec.field(default_factory=Limits)

@@ -7,7 +7,7 @@ the same table; `tests/integration/test_transition_table.py` holds them against 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from services.core.domain.answer import apply_ops
 from services.core.domain.attempt import Outcome, function_attempt
@@ -23,6 +23,7 @@ from services.core.domain.cause import (
     LeaseTaken,
     LetGo,
     Reported,
+    Resumed,
     Retried,
     SlotGranted,
     Unwound,
@@ -67,8 +68,10 @@ TABLE: dict[type[Cause], dict[Status, frozenset[Status]]] = {
     Unwound: {Status.RUNNING: frozenset({Status.RUNNING, Status.DELAYED, Status.SLEEPING, Status.WAITING})},
     FunctionFailed: {Status.RUNNING: frozenset({Status.DELAYED, Status.FAILED})},
     LeaseExpired: {Status.RUNNING: frozenset({Status.QUEUED, Status.BLOCKED, Status.PARKED, Status.FAILED})},
-    LetGo: {Status.RUNNING: _READY},
-    Due: {status: _READY for status in _RESTING}
+    LetGo: {Status.RUNNING: _READY | {Status.PARKED}},
+    Resumed: {status: frozenset({Status.RUNNING}) for status in (Status.RUNNING, Status.PARKED)},
+    Due: {status: _READY for status in _RESTING - {Status.PARKED}}
+    | {Status.PARKED: frozenset({Status.QUEUED, Status.FAILED})}
     | {status: frozenset({status}) for status in (Status.RUNNING, *_READY)},
     Delivered: {status: _READY for status in _RESTING - {Status.PARKED}}
     | {status: frozenset({status}) for status in (Status.RUNNING, Status.PARKED, *_READY)},
@@ -82,8 +85,7 @@ class IllegalTransition(Exception):
     """A cause that the run's status does not allow. A guarded write never gets here; seeing it means a bug."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """The new status with what is written with it. `status` RUNNING means: go on at once under the same lease."""
 
     status: Status
@@ -115,9 +117,13 @@ def _decide(state: RunView, cause: Cause, reached_ms: int) -> Decision:
     match cause:
         case Answered() | Reported() | Unwound() | FunctionFailed():
             return _invoked(state, cause, reached_ms)
+        case LeaseExpired() | LetGo() if state.streamed:
+            return _plain(state, Status.PARKED)
         case LeaseExpired():
             return _lost(state)
-        case LeaseTaken():
+        case Due() if state.status is Status.PARKED:
+            return _lost(state)  # its worker has not come back
+        case LeaseTaken() | Resumed():
             return _plain(state, Status.RUNNING)
         case SlotGranted():
             return _plain(state, Status.QUEUED)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
+
+import msgspec
 
 
 class StepRow(NamedTuple):
@@ -114,8 +115,7 @@ class StartRow(NamedTuple):
     gb: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitItem:
+class CommitItem(msgspec.Struct, frozen=True, kw_only=True):
     """All that one commit changes of one run. `epoch` and `rev` are the fence, `mail` what the holder has seen.
 
     `gates`: the concurrency gates the run is in, in the order of the definition.
@@ -156,8 +156,7 @@ class CommitItem:
         return weight
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(msgspec.Struct, frozen=True):
     """The commit happened. `mail` and `st` are the run's after it; `gate` the concurrency gate it belongs to, if
     any.
     """

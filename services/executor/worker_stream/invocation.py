@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 from runr.workflows.v1 import worker_service_pb2 as pb
 
 from services.core.domain.op import FunctionFault
@@ -27,12 +27,14 @@ class ReportedOp(NamedTuple):
     text: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What came since the last look. `over`: nothing of the invocation is being executed any more."""
+class Report(msgspec.Struct, frozen=True):
+    """What came since the last look. `over`: nothing of the invocation is being executed any more. `mail`: somebody
+    says that something was delivered to the run.
+    """
 
     ops: list[ReportedOp]
     over: bool
+    mail: bool = False
 
 
 class Forgotten(Exception):
@@ -42,21 +44,33 @@ class Forgotten(Exception):
 class LiveInvocation:
     """The inbox of one invocation. Filled by the stream's reader, emptied by the one task that drives the run."""
 
-    def __init__(self, key: Key, now: float, freed: Callable[[int], None], loop: asyncio.AbstractEventLoop) -> None:
-        """`now` is monotonic; `freed` is told of the bytes of ops that were taken."""
+    def __init__(
+        self,
+        key: Key,
+        now: float,
+        freed: Callable[[int], None],
+        loop: asyncio.AbstractEventLoop,
+        *,
+        was: Key | None = None,
+    ) -> None:
+        """`now` is monotonic; `freed` is told of the bytes of ops that were taken. `was`: its key at another executor."""
         self._loop = loop
         self.key = key
+        self.was = was
         self.message_key = pb.InvocationKey(run_id=key[0], epoch=key[1], invocation=key[2])
         self.over = False
         self.committed = 0
         """The highest op number that was answered."""
         self.results: dict[int, bytes] = {}
         """Results that acknowledgements carried, by op number: an op that comes again is answered alike."""
+        self.deliveries: dict[str, bytes] = {}
+        """Results that were delivered, by step id: one that was lost with a stream is sent again."""
         self.heard = now
         """When the worker was last known to have begun something: the request timeout counts from here (S6)."""
         self._freed = freed
         self._ops: list[ReportedOp] = []
         self._received = 0
+        self._mail = False
         self._fault: FunctionFault | Forgotten | None = None
         self._waiter: asyncio.Future[None] | None = None
 
@@ -81,6 +95,11 @@ class LiveInvocation:
         self.over = True
         self._look()
 
+    def mailed(self) -> None:
+        """Somebody says that something was delivered to the run."""
+        self._mail = True
+        self._look()
+
     def forgotten(self) -> bool:
         """The worker does not know it: whether it can have begun, or is to be executed anew."""
         if self._received:
@@ -88,20 +107,26 @@ class LiveInvocation:
         self._end_with(Forgotten())
         return True
 
+    def drop(self) -> None:
+        """Nobody takes what is here any more."""
+        ops, self._ops = self._ops, []
+        self._freed(sum(len(op.text) for op in ops))
+
     def fail(self, fault: FunctionFault) -> None:
         """The invocation ends here, whatever the worker still sends."""
         self._end_with(fault)
 
     async def report(self) -> Report:
         """Wait for the next ops, or the end. Raises FunctionFault or Forgotten once nothing more can come."""
-        while self.idle:
+        while self.idle and not self._mail:
             self._waiter = self._loop.create_future()
             await self._waiter
         if not self._ops and self._fault is not None:
             raise self._fault
         ops, self._ops = self._ops, []
+        mail, self._mail = self._mail, False
         self._freed(sum(len(op.text) for op in ops))
-        return Report(ops, self.over)
+        return Report(ops, self.over, mail)
 
     def _end_with(self, fault: FunctionFault | Forgotten) -> None:
         if self._fault is None:
