@@ -32,6 +32,8 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
         {"ingest": peers.ingest, "scheduler": peers.scheduler, "executor": peers.executor},
         runtime.health,
         credentials=channel_credentials(settings.security),
+        clock=runtime.clock,
+        source=runtime.random,
     )
     app = make_http_app(
         backends=backends,

@@ -1,27 +1,41 @@
-"""The services behind the gateway: one channel each, and a stub for every method."""
+"""The services behind the gateway: one channel each, a stub for every method, and streams for what comes often."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 from runr.workflows.v1 import (
     access_service_pb2_grpc,
     event_service_pb2_grpc,
     function_service_pb2_grpc,
+    resources_pb2,
     run_service_pb2_grpc,
     schedule_service_pb2_grpc,
     workflow_service_pb2_grpc,
 )
 
-from services.core.rpc.channel import is_serving, open_channel
+from services.core.rpc.channel import call_metadata, is_serving, open_channel
 from services.core.rpc.status import from_rpc_error
+from services.core.runtime.clock import Clock, SystemClock
 from services.core.runtime.health import Health, NotReady
+from services.core.runtime.ids import UlidFactory
 from services.core.runtime.lifecycle import Component
 from services.core.runtime.parse import Address
+from services.gateway.submit.item import BIG_BYTES, FORMS
+from services.gateway.submit.submitter import Submitter
+from services.gateway.submit.told_clock import ToldClock
 
-Metadata = tuple[tuple[str, str], ...]
+
+class Credentials(NamedTuple):
+    """Who asks: a token (None where none is needed), one of its tenants (None: its own), and the trace."""
+
+    token: str | None
+    tenant: str | None
+    trace: str | None
+
 
 _STUBS: Mapping[str, tuple[str, Any]] = {
     "runr.workflows.v1.EventService": ("ingest", event_service_pb2_grpc.EventServiceStub),
@@ -39,10 +53,24 @@ class Backends(Component):
     name = "backends"
 
     def __init__(
-        self, addresses: Mapping[str, Address], health: Health, *, credentials: grpc.ChannelCredentials | None = None
+        self,
+        addresses: Mapping[str, Address],
+        health: Health,
+        *,
+        credentials: grpc.ChannelCredentials | None = None,
+        clock: Clock | None = None,
+        source: random.Random | None = None,
     ) -> None:
+        """`clock` and `source` are what ids of runs and events are made of."""
         self._addresses = addresses
         self._credentials = credentials
+        clock = clock or SystemClock()
+        told = ToldClock(clock)
+        ids = UlidFactory(told, source or random.SystemRandom())
+        self._submitters = {
+            rpc: Submitter(addresses["ingest"], form, dial=self._dial, ids=ids, told=told, clock=clock)
+            for rpc, form in FORMS.items()
+        }
         self._channels: dict[str, Any] = {}
         self._stubs: dict[str, Any] = {}
         # Only ingest: without it nothing can be done, while a gateway that leaves its balancer because one of the other
@@ -55,23 +83,37 @@ class Backends(Component):
             name: open_channel(address, credentials=self._credentials) for name, address in self._addresses.items()
         }
         self._stubs = {name: stub(self._channels[peer]) for name, (peer, stub) in _STUBS.items()}
+        for submitter in self._submitters.values():
+            submitter.start()
 
     async def drain(self) -> None:
         """Nothing: the requests in progress need the channels."""
 
     async def stop(self) -> None:
         """Closes the channels; a second call does nothing."""
+        for submitter in self._submitters.values():
+            await submitter.stop()
         channels, self._channels = self._channels, {}
         for channel in channels.values():
             await channel.close()
 
-    async def call(self, rpc: str, request: Any, *, metadata: Metadata, timeout_s: float) -> Any:
+    async def call(self, rpc: str, request: Any, *, credentials: Credentials, timeout_s: float) -> Any:
         """The response of a unary method. Raises the DomainError behind its status."""
+        submitter = self._submitters.get(rpc)
+        if submitter is not None and (size := request.ByteSize()) <= BIG_BYTES:
+            token, tenant, trace = credentials
+            sent = resources_pb2.Credentials(token=token, tenant=tenant, traceparent=trace)
+            return await submitter.submit(request, sent, size=size, timeout_s=timeout_s)
         service, _, method = rpc.removeprefix("/").partition("/")
+        token, tenant, trace = credentials
+        metadata = call_metadata(token, tenant=tenant, trace=trace)
         try:
             return await getattr(self._stubs[service], method)(request, metadata=metadata, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error, peer=_STUBS[service][0]) from error
+
+    def _dial(self, address: Address) -> Any:
+        return open_channel(address, credentials=self._credentials, name=self._addresses["ingest"].host)
 
     async def _check_ingest(self) -> None:
         try:

@@ -21,9 +21,8 @@ from services.core.domain.errors import (
 from services.core.domain.event import EventLimits
 from services.core.domain.safe_text import is_storable
 from services.core.rpc.authorize import bearer_token
-from services.core.rpc.channel import call_metadata
 from services.core.runtime.off_loop import SMALL_BYTES, OffLoop
-from services.gateway.backends import Backends, Metadata
+from services.gateway.backends import Backends, Credentials
 from services.gateway.body import read_body
 from services.gateway.observe import REQUEST_TRACE
 from services.gateway.route import Answer, Input, LaterRoute, Perform, Route
@@ -53,14 +52,14 @@ def endpoint(route: Route, backends: Backends, bounds: Bounds) -> Handler:
     off_loop = OffLoop("bodies")
 
     async def handle(request: web.Request) -> web.StreamResponse:
-        metadata = _metadata(request, public=route.public)
+        credentials = _credentials(request, public=route.public)
         if not route.public and _may_be_big(request):
-            await _refuse_stranger(backends, metadata)
+            await _refuse_stranger(backends, credentials)
         found, message = await _input(route, request, bounds, off_loop)
         timeout_s = route.timeout_s(found) if callable(route.timeout_s) else route.timeout_s
 
         async def perform(message: Any) -> Any:
-            return await backends.call(route.rpc, message, metadata=metadata, timeout_s=timeout_s)
+            return await backends.call(route.rpc, message, credentials=credentials, timeout_s=timeout_s)
 
         response = await _perform(route, perform, message)
         answer = _answer(route, response, found)
@@ -81,7 +80,7 @@ def later_endpoint(route: LaterRoute, backends: Backends) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         if not route.public:
             message = access_service_pb2.GetCallerRequest()
-            await backends.call(_WHOAMI, message, metadata=_metadata(request), timeout_s=10.0)
+            await backends.call(_WHOAMI, message, credentials=_credentials(request), timeout_s=10.0)
         raise Unsupported(f"{route.method} {route.path} is not in this version")
 
     return handle
@@ -99,10 +98,10 @@ def _answer(route: Route, response: Any, found: Input) -> Answer:
         raise RuntimeError(f"the answer of {route.rpc} cannot be shown: {error}") from error
 
 
-async def _refuse_stranger(backends: Backends, metadata: Metadata) -> None:
+async def _refuse_stranger(backends: Backends, credentials: Credentials) -> None:
     """Megabytes are not read for somebody without a token. All else is the service's to judge, which asks again."""
     try:
-        await backends.call(_WHOAMI, access_service_pb2.GetCallerRequest(), metadata=metadata, timeout_s=10.0)
+        await backends.call(_WHOAMI, access_service_pb2.GetCallerRequest(), credentials=credentials, timeout_s=10.0)
     except Unauthenticated:
         raise
     except DomainError:
@@ -132,16 +131,16 @@ async def _input(route: Route, request: web.Request, bounds: Bounds, off_loop: O
     return await off_loop.run(len(raw), read)
 
 
-def _metadata(request: web.Request, *, public: bool = False) -> Metadata:
+def _credentials(request: web.Request, *, public: bool = False) -> Credentials:
     if "Idempotency-Key" in request.headers and request.method not in ("GET", "HEAD"):
         # Taking a write and ignoring the key that should keep it from happening twice would be worse than refusing it.
         raise Unsupported("the Idempotency-Key header is not in this version: use event ids and idempotency_key")
     if public:
-        return call_metadata(None, trace=request[REQUEST_TRACE].traceparent)
+        return Credentials(None, None, request[REQUEST_TRACE].traceparent)
     token = bearer_token(request.headers.get("Authorization"))
     if not _TOKEN.fullmatch(token):
         raise Unauthenticated("this token is not known")
     tenant = request.headers.get("X-Tenant-ID")
     if tenant is not None and not _TENANT.fullmatch(tenant):
         raise PermissionDenied("you are not a member of the tenant that X-Tenant-ID names")
-    return call_metadata(token, tenant=tenant, trace=request[REQUEST_TRACE].traceparent)
+    return Credentials(token, tenant, request[REQUEST_TRACE].traceparent)

@@ -23,6 +23,7 @@ from services.core.engine.run_traces import RunTraces
 from services.core.engine.start_run import RunStarter
 from services.core.rpc.credentials import server_credentials
 from services.core.rpc.server import Registration, RpcServer
+from services.core.rpc.submissions import Submissions
 from services.core.runtime import parse
 from services.core.runtime.config import setting
 from services.core.runtime.fair_turns import FairTurns
@@ -51,8 +52,11 @@ from services.ingest.queue_consumer import ConsumerParts
 from services.ingest.queue_sink import QueueSink
 from services.ingest.run_ends import RunEnds
 from services.ingest.run_service import RunService, RunVerbs
+from services.ingest.send_service import SendService
+from services.ingest.start_service import StartService
 
 _WRITERS = 4
+_STARTERS = 3
 _READERS = 3
 _QUEUE_WRITERS = 2  # of the writers: a backlog in a queue must not keep requests waiting
 _TENANT_WRITERS = 3  # of the writers: what one tenant's events cost must not keep those of others waiting
@@ -82,6 +86,12 @@ class Settings:
     security: RpcSecuritySettings
 
 
+class _Starts(DatabaseComponent):
+    """Connections of their own for starts: events that take long must not keep them waiting."""
+
+    name = "database-starts"
+
+
 class _Reads(DatabaseComponent):
     """Connections of their own for reads: a slow list must not keep an event from being accepted."""
 
@@ -107,21 +117,26 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
     traces = RunTraces(database, runtime.telemetry)
     limits = EventLimits(events=settings.limits.events_per_request, event_bytes=settings.limits.event_bytes)
     turns = FairTurns(_WRITERS, each=_TENANT_WRITERS, patience_s=_PATIENCE_S)
-    acceptor = EventAcceptor(database, definitions, hints, ids, traces, turns)
+    acceptor = EventAcceptor(database, definitions, hints, ids, traces, turns, runtime.clock)
     deliverer = MessageDeliverer(acceptor, limits)
     sink = QueueSink(reads, sealer, deliverer, key_grace_ms=settings.functions.key_rotation_grace_ms)
     bridge = _bridge(settings, runtime, bus, database, deliverer)
-    events = EventService(acceptor, EventReader(reads), limits, sink)
+    authenticator = StoreAuthenticator(reads, runtime.clock)
+    submissions = Submissions(authenticator, runtime.telemetry, theirs)
+    events = EventService(SendService(acceptor, limits, submissions), EventReader(reads), sink)
+    starts = Database(settings.database.url, name="runr-ingest-starts", size=_STARTERS)
+    start_limits = StartLimits(data_bytes=settings.limits.start_bytes, key_bytes=settings.limits.idempotency_key_bytes)
+    starter = RunStarter(starts, definitions, hints, ids, traces, runtime.clock)
     runs = RunService(
+        StartService(starter, reader, start_limits, submissions),
         RunVerbs(
-            RunStarter(database, definitions, hints, ids, traces),
             RunCanceller(database, hints, traces),
             RunRetrier(database, definitions, hints),
             RunReplayer(database, definitions, hints, ids, traces),
         ),
         reader,
         ends,
-        StartLimits(data_bytes=settings.limits.start_bytes, key_bytes=settings.limits.idempotency_key_bytes),
+        start_limits,
     )
     services: list[Registration] = [
         (event_service_pb2_grpc.add_EventServiceServicer_to_server, events),
@@ -130,7 +145,7 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
     server = RpcServer(
         settings.listen.grpc or settings.peers.ingest,
         services,
-        authenticator=StoreAuthenticator(reads, runtime.clock),
+        authenticator=authenticator,
         telemetry=runtime.telemetry,
         credentials=server_credentials(settings.security),
         plaintext=settings.security.plaintext,
@@ -139,6 +154,7 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
     # The last is drained first: callers who wait for a run are let go before the server waits for them.
     return [
         DatabaseComponent(database, runtime.health),
+        _Starts(starts, runtime.health),
         _Reads(reads, runtime.health),
         ClockKeeper(reads, theirs, runtime.health),
         KeyCheck(reads, sealer),
@@ -146,6 +162,7 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
         bus,
         bridge,
         server,
+        submissions,
         ends,
     ]
 

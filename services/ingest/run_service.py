@@ -5,29 +5,26 @@ Methods that are not here answer UNIMPLEMENTED.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from uuid import UUID
 
 from runr.workflows.v1 import run_service_pb2, run_service_pb2_grpc
 
-from services.core.domain.errors import Unavailable
 from services.core.domain.filter_rule import check_run_filter
-from services.core.domain.run_record import Place, RunRecord
-from services.core.domain.start_rule import StartLimits, check_start, start_data
+from services.core.domain.run_record import Place
+from services.core.domain.start_rule import StartLimits, start_data
 from services.core.engine.cancel_run import RunCanceller
 from services.core.engine.replay_run import ReplayRequest, RunReplayer
 from services.core.engine.retry_run import RunRetrier
-from services.core.engine.start_request import FreshRun, Started, StartRequest
-from services.core.engine.start_run import RunStarter
 from services.core.rpc import convert_run
 from services.core.rpc.call_context import caller, current_call
-from services.core.rpc.convert import duration_ms, unix_ms
+from services.core.rpc.convert import duration_ms
 from services.core.rpc.convert_run import id_of
 from services.core.rpc.id_paging import id_after, id_token
 from services.core.rpc.paging import next_token, page_size, position_of
-from services.core.runtime.ids import ulid_unix_ms
 from services.core.store.runs import RunReader
 from services.ingest.run_ends import RunEnds
+from services.ingest.start_service import StartService
 
 _STEPS = 1_000
 _MAX_WAIT_MS = 60_000
@@ -37,7 +34,6 @@ _MAX_WAIT_MS = 60_000
 class RunVerbs:
     """What can be done with runs."""
 
-    starter: RunStarter
     canceller: RunCanceller
     retrier: RunRetrier
     replayer: RunReplayer
@@ -46,7 +42,10 @@ class RunVerbs:
 class RunService(run_service_pb2_grpc.RunServiceServicer):
     """Starts, shows, cancels, retries and replays runs."""
 
-    def __init__(self, verbs: RunVerbs, reader: RunReader, ends: RunEnds, limits: StartLimits) -> None:
+    def __init__(
+        self, starts: StartService, verbs: RunVerbs, reader: RunReader, ends: RunEnds, limits: StartLimits
+    ) -> None:
+        self._starts = starts
         self._verbs = verbs
         self._reader = reader
         self._ends = ends
@@ -56,8 +55,14 @@ class RunService(run_service_pb2_grpc.RunServiceServicer):
         self, request: run_service_pb2.StartRunRequest, context: object
     ) -> run_service_pb2.StartRunResponse:
         """See the proto."""
-        asked = _start_request(request, caller().tenant, self._limits)
-        return await self._started(asked, await self._verbs.starter.start(asked))
+        return await self._starts.start(request, caller().tenant, current_call().traceparent or None)
+
+    async def SubmitStarts(
+        self, request_iterator: AsyncIterator[run_service_pb2.SubmitStartsRequest], context: object
+    ) -> AsyncIterator[run_service_pb2.SubmitStartsResponse]:
+        """See the proto."""
+        async for message in self._starts.serve(request_iterator):
+            yield message
 
     async def GetRun(self, request: run_service_pb2.GetRunRequest, context: object) -> run_service_pb2.GetRunResponse:
         """See the proto."""
@@ -132,66 +137,6 @@ class RunService(run_service_pb2_grpc.RunServiceServicer):
             )
         )
         return run_service_pb2.ReplayRunResponse(run=convert_run.run(await self._reader.one(tenant, run)))
-
-    async def _started(self, asked: StartRequest, started: Started) -> run_service_pb2.StartRunResponse:
-        """The run as it is. One that was started just now is not read again."""
-        run = (
-            await self._existing(asked, started) if started.fresh is None else _fresh(asked, started.run, started.fresh)
-        )
-        return run_service_pb2.StartRunResponse(run=convert_run.run(run), existing=not started.is_new)
-
-    async def _existing(self, asked: StartRequest, started: Started) -> RunRecord:
-        try:
-            return await self._reader.one(asked.tenant, started.run)
-        except Unavailable:
-            if not started.is_new:
-                raise
-            # It is committed: that it cannot be read must not look as if it were not.
-            created_ms = ulid_unix_ms(started.run)
-            fresh = FreshRun(
-                created_ms=created_ms, due_ms=asked.at_ms, timeout_ms=None, key=asked.idempotency_key, trace=asked.trace
-            )
-            return _fresh(asked, started.run, fresh)
-
-
-def _start_request(request: run_service_pb2.StartRunRequest, tenant: int, limits: StartLimits) -> StartRequest:
-    key = request.idempotency_key if request.HasField("idempotency_key") else None
-    tags = check_start(idempotency_key=key, tags=request.tags, limits=limits)
-    return StartRequest(
-        tenant=tenant,
-        project=request.project,
-        workflow=request.workflow,
-        data=start_data(request.data, limits),
-        idempotency_key=key,
-        test=request.test,
-        delay_ms=duration_ms(request, "delay"),
-        at_ms=unix_ms(request, "at"),
-        tags=tags,
-        trace=current_call().traceparent or None,
-    )
-
-
-def _fresh(asked: StartRequest, id: UUID, fresh: FreshRun) -> RunRecord:
-    return RunRecord(
-        id=id,
-        workflow=asked.workflow,
-        project=asked.project,
-        state="queued",
-        source="api",
-        test=asked.test,
-        attempt=0,
-        tags=asked.tags,
-        idempotency_key=fresh.key,
-        parent=None,
-        replay_of=None,
-        created_ms=fresh.created_ms,
-        started_ms=None,
-        ended_ms=None,
-        due_ms=fresh.due_ms,
-        timeout_ms=fresh.timeout_ms,
-        error=None,
-        trace=fresh.trace,
-    )
 
 
 def _place(request: run_service_pb2.GetRunRequest) -> Place | None:

@@ -119,7 +119,7 @@ async def test_a_big_event_is_in_memory_once_however_many_waits_it_resumes(hand:
 async def test_c24_what_gives_runs_very_many_bytes_is_carried_out_in_pieces(
     hand: Hand, rows: LiveRows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.core.engine.accept_events.INLINE_BYTES", 100)
+    monkeypatch.setattr("services.core.engine.accept_batch.INLINE_BYTES", 100)
     monkeypatch.setattr(fan_out, "INLINE_BYTES", 100)
     runs = await open_waits(hand, 7)
     with monkeypatch.context() as patch:
@@ -165,7 +165,7 @@ async def test_one_tenants_requests_leave_others_a_way_to_the_database(hand: Han
     async with neighbour(hand, sealer) as other, hand.database.connection() as connection:
         transaction = connection.transaction()
         await transaction.start()
-        await connection.fetch(queries("engine")["accept_ids"], hand.tenant, ["u"], ["X"], [uuid4()], uuid4())
+        await connection.fetch(queries("engine")["accept_ids"], hand.tenant, ["u"], ["X"], [uuid4()], [uuid4()], "2000")
         # All of them wait for the first with their id, each at a connection of its own if it could have one.
         stuck = [asyncio.create_task(acceptor.accept(hand.tenant, [event])) for _ in range(10)]
         async with asyncio.timeout(10):

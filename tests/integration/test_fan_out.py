@@ -21,7 +21,7 @@ RUNS = 40
 @pytest.fixture
 async def waiting(hand: Hand, monkeypatch: pytest.MonkeyPatch) -> list[UUID]:
     """Runs of which all wait for one event and may all be cancelled by another."""
-    monkeypatch.setattr("services.core.engine.accept_events.INLINE", 10)
+    monkeypatch.setattr("services.core.engine.accept_batch.INLINE", 10)
     monkeypatch.setattr(fan_out, "_PIECE", 7)
     await hand.declare({"name": "w", "cancel_on": [{"event": "stop"}]})
     runs: list[UUID] = []

@@ -102,7 +102,7 @@ async def test_c8_an_event_whose_acceptance_overlaps_the_wait_is_waited_for(
         )
 
     async with rows.database.transaction() as connection:
-        await connection.fetchval(queries("engine")["assign_xid"])  # and has read that nobody waits
+        await connection.fetchval(queries("engine")["assign_xid"], "2000")  # and has read that nobody waits
         if stored_first:
             await store(connection)
         run, wait = await looking_back(hand, rows)

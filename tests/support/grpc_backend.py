@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 from runr.workflows.v1 import (
     access_service_pb2_grpc,
+    event_service_pb2,
     event_service_pb2_grpc,
     function_service_pb2_grpc,
+    run_service_pb2,
     run_service_pb2_grpc,
     schedule_service_pb2_grpc,
     workflow_service_pb2_grpc,
 )
 
 from services.core.domain.caller import EVENTS_SEND, WORKFLOWS_MANAGE, WORKFLOWS_RUN, WORKFLOWS_VIEW, Caller
-from services.core.domain.errors import PermissionDenied, Unauthenticated
+from services.core.domain.errors import PermissionDenied, Unauthenticated, Unsupported
+from services.core.rpc.call_context import Call, enter_call
 from services.core.rpc.server import RpcServer
+from services.core.rpc.submissions import Kind, Submission, Submissions
+from services.core.runtime.clock import SystemClock
 from services.core.runtime.parse import Address
 from services.core.runtime.settings import TelemetrySettings
 from services.core.runtime.telemetry import Telemetry, start_telemetry
@@ -51,6 +57,17 @@ _SERVICES: Mapping[str, tuple[Any, Any]] = {
 }
 
 
+_STREAMED = {
+    "run.StartRun": ("SubmitStarts", "/runr.workflows.v1.RunService/StartRun", run_service_pb2.SubmitStartsResponse),
+    "event.SendEvents": (
+        "SubmitEvents",
+        "/runr.workflows.v1.EventService/SendEvents",
+        event_service_pb2.SubmitEventsResponse,
+    ),
+}
+"""Unary methods whose requests come over a stream too."""
+
+
 class TwoTokens:
     """Knows one token with all abilities and one that may only look; both are members of tenants 1 and "acme"."""
 
@@ -75,6 +92,8 @@ def rpc_server(
     grace_s: float = 5.0,
 ) -> RpcServer:
     """A server of all services; `methods` are named like "run.GetRun", the others are not overridden."""
+    authenticator, telemetry = TwoTokens(), telemetry or no_telemetry()
+    submissions = Submissions(authenticator, telemetry, SystemClock())
     registrations = []
     for service, (add, base) in _SERVICES.items():
         own = {
@@ -82,14 +101,45 @@ def rpc_server(
             for name, method in methods.items()
             if name.partition(".")[0] == service
         }
-        registrations.append((add, type(f"Fake{base.__name__}", (base,), own)()))
+        streams = {
+            stream: staticmethod(_streamed(submissions, rpc, form, methods.get(name, _not_here)))
+            for name, (stream, rpc, form) in _STREAMED.items()
+            if name.partition(".")[0] == service
+        }
+        registrations.append((add, type(f"Fake{base.__name__}", (base,), streams | own)()))
     return RpcServer(
         address,
         registrations,
-        authenticator=TwoTokens(),
-        telemetry=telemetry or no_telemetry(),
+        authenticator=authenticator,
+        telemetry=telemetry,
         grace_s=grace_s,
     )
+
+
+async def _not_here(request: Any, context: Any) -> Any:
+    raise Unsupported("this method is not in this version")
+
+
+def _streamed(submissions: Submissions, rpc: str, form: Any, method: Any) -> Any:
+    """The stream of a unary method that a test has written."""
+
+    async def take(submission: Submission) -> None:
+        async def carry_out() -> None:
+            enter_call(Call(rpc, submission.caller, submission.trace or "", ""))
+            try:
+                submission.answer(await method(submission.request, None))
+            except Exception as error:
+                submission.fail(error)
+
+        tasks.add(task := asyncio.create_task(carry_out()))
+        task.add_done_callback(tasks.discard)
+
+    async def stream(request_iterator: Any, context: Any) -> Any:
+        async for message in submissions.serve(Kind(rpc, form, take), request_iterator):
+            yield message
+
+    tasks: set[asyncio.Task[None]] = set()
+    return stream
 
 
 @asynccontextmanager

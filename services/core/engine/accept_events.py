@@ -1,41 +1,46 @@
-"""Accept events: dedupe, then cancel → resume → start, all in one transaction with the acceptance (engine section 6).
+"""Accept events: those of one tenant that come at the same time, in however many requests, are one transaction.
 
-The order of statements is part of the design (rulings C8–C11): ids first (sorted; a duplicate waits there for the
-first's end), then a fresh look at the waits, then the runs' rows in the order of their ids, then the changes.
+Tenants are apart, since what matching costs is the tenant's own (rulings P8), and each has its turn at the database.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
 from uuid import UUID, uuid4
 
-import asyncpg
-
 from services.core.domain.errors import Unavailable
-from services.core.engine.accept_plan import EventPlan, Incoming, cut, fill, new_plans
-from services.core.engine.dedupe import Accepted, accepted_before, firsts
+from services.core.engine.accept_batch import AcceptTransaction, Item, Outcome
+from services.core.engine.accept_plan import AcceptRequest, Incoming
+from services.core.engine.dedupe import Accepted
 from services.core.engine.definitions import DefinitionsCache
-from services.core.engine.fan_out import INLINE, INLINE_BYTES, FanOutMarks, store_fan_out
-from services.core.engine.find_waits import PIECE, find_hits
+from services.core.engine.fan_out import FanOutMarks
 from services.core.engine.gates import Gates
+from services.core.engine.group_commit import Bounds, GroupCommit
 from services.core.engine.hints import Hints
-from services.core.engine.hit_runs import Aftermath, cancel_runs, lock_runs, resume_waits
-from services.core.engine.retrying import after_commit, retrying
+from services.core.engine.isolate import Isolating
+from services.core.engine.retrying import after_commit
 from services.core.engine.run_marks import RunMarks
 from services.core.engine.run_traces import RunTraces
-from services.core.engine.starts import cancel_waits, insert_starts, start_row
+from services.core.runtime.clock import Clock, SystemClock
 from services.core.runtime.fair_turns import FairTurns, NoTurn
-from services.core.runtime.ids import UlidFactory, ulid_unix_ms
-from services.core.runtime.loop_share import LoopShare
+from services.core.runtime.ids import UlidFactory, ids_from
 from services.core.runtime.off_loop import OffLoop
-from services.core.store.commit_item import StartRow, WaitRow
 from services.core.store.database import Database
-from services.core.store.queries import queries
+
+log = logging.getLogger(__name__)
+
+# Some hundred events: their locks are held as long as the whole takes.
+_BOUNDS = Bounds(items=256, size=128 * 1024)
+_ASIDE = Bounds(items=1, lanes=8)
+
+Line = GroupCommit[AcceptRequest, list[Accepted]]
 
 
 class EventAcceptor:
-    """Accepts events of one tenant at a time, a request as a whole."""
+    """Accepts events, a request as a whole."""
 
     def __init__(
         self,
@@ -45,26 +50,28 @@ class EventAcceptor:
         ids: UlidFactory,
         traces: RunTraces | None = None,
         turns: FairTurns | None = None,
+        clock: Clock | None = None,
     ) -> None:
         """`turns` are those of tenants at the database, where very much may be asked for at once."""
         self._turns = turns
-        self._off_loop = OffLoop("accept")
-        self._database = database
         self._traces = traces or RunTraces.off(database)
+        self._transaction = AcceptTransaction(database, definitions, ids, self._traces, OffLoop("accept"))
         self._gates = Gates(database, hints)
         self._marks = RunMarks(database, hints, self._traces)
         self._fan_out = FanOutMarks(database, hints, traces)
-        self._definitions = definitions
         self._hints = hints
         self._ids = ids
+        self._clock = clock or SystemClock()
+        self._isolating = Isolating(self._once)
+        self._lines: dict[int, Line] = {}
+        self._aside: Line = GroupCommit(self._commit_apart, self._clock, _ASIDE)
 
     async def accept(self, tenant: int, events: Sequence[Incoming], *, trace: str | None = None) -> list[Accepted]:
         """Accept all of them or, on an error, none. Answers in their order. Raises Unavailable.
 
         The events must be valid (`domain.event`); names reserved for the platform are the caller's matter.
         """
-        ids = [self._ids.new() for _ in events]
-        return await self.accept_as(tenant, events, ids, accept_id=uuid4(), trace=trace)
+        return await self._commit(self._request(tenant, events, trace=trace))
 
     async def accept_as(
         self,
@@ -76,139 +83,95 @@ class EventAcceptor:
         trace: str | None = None,
     ) -> list[Accepted]:
         """`accept` under ids fixed before: calling it again with the same ids and accept_id changes nothing more."""
+        now_ns = self._traces.spans.now_ns()
+        return await self._commit(AcceptRequest(tenant, events, ids, accept_id, trace, now_ns, again=True))
+
+    def submit(
+        self,
+        tenant: int,
+        events: Sequence[Incoming],
+        tell: Callable[[list[Accepted] | Exception], None],
+        *,
+        trace: str | None = None,
+        first_id: UUID | None = None,
+        again: bool = False,
+    ) -> None:
+        """Have them accepted and the end told, with the errors of `accept`. Raises Unavailable where too much waits.
+
+        `first_id` is the first event's, if the caller has made it; under the same it is the same request, and `again`
+        says that it may have come before.
+        """
+        request = self._request(tenant, events, trace=trace, first_id=first_id, again=again)
+        self._line(tenant).submit(request, key=tenant, size=request.size, tell=tell)
+
+    def _request(
+        self,
+        tenant: int,
+        events: Sequence[Incoming],
+        *,
+        trace: str | None,
+        first_id: UUID | None = None,
+        again: bool = False,
+    ) -> AcceptRequest:
+        first = first_id or self._ids.block(max(1, len(events)))
+        accept_id = first_id or uuid4()
+        now_ns = self._traces.spans.now_ns()
+        return AcceptRequest(tenant, events, ids_from(first, len(events)), accept_id, trace, now_ns, again)
+
+    async def _commit(self, request: AcceptRequest) -> list[Accepted]:
+        return await self._line(request.tenant).commit(request, key=request.tenant, size=request.size)
+
+    def _line(self, tenant: int) -> Line:
+        """Where the requests of a tenant wait for each other; there as long as any does."""
+        line = self._lines.get(tenant)
+        if line is None:
+            line = self._lines[tenant] = GroupCommit(
+                partial(self._isolating.commit, aside=self._aside),
+                self._clock,
+                _BOUNDS,
+                turn=partial(self._turn, tenant),
+                idle=partial(self._lines.pop, tenant, None),
+            )
+        return line
+
+    @asynccontextmanager
+    async def _turn(self, tenant: int) -> AsyncIterator[None]:
         if self._turns is None:
-            return await self._accept(tenant, events, ids, accept_id, trace)
+            yield
+            return
         try:
             async with self._turns.turn(tenant):
-                return await self._accept(tenant, events, ids, accept_id, trace)
+                yield
         except NoTurn:
             raise Unavailable("too many events are waiting to be accepted") from None
 
-    async def _accept(
-        self, tenant: int, events: Sequence[Incoming], ids: Sequence[UUID], accept_id: UUID, trace: str | None
-    ) -> list[Accepted]:
-        begun_ns = self._traces.spans.now_ns()
-        answers, aftermath = await retrying(lambda _: self._once(tenant, events, ids, accept_id, trace))
-        await aftermath.tell(tenant, self._hints, self._gates, self._traces, trace)
-        for run, workflow, own in aftermath.started:
-            self._traces.spans.started(run, workflow, trace=own, parent=trace, begun_ns=begun_ns)
-        if aftermath.ended:
+    async def _commit_apart(self, batch: Sequence[Item]) -> None:
+        """One that waits for somebody else's transaction."""
+        async with self._turn(batch[0].item.tenant):
+            await self._isolating.commit(batch)
+
+    async def _once(self, batch: Sequence[Item], *, again: bool, patient: bool) -> None:
+        """One attempt: see `isolate.Once`."""
+        tenant = batch[0].item.tenant
+        outcome = await self._transaction.carry_out(tenant, batch, again=again, patient=patient)
+        for item, accepted in outcome.answers:
+            if item.item.accept_id not in outcome.followed:
+                item.settle(accepted)
+        try:
+            await self._follow(tenant, outcome)
+        except Exception:
+            log.exception("what follows events is left to the scheduler", extra={"tenant": tenant})
+        for item, accepted in outcome.answers:
+            item.settle(accepted)
+
+    async def _follow(self, tenant: int, outcome: Outcome) -> None:
+        """It is committed: tell others, and do what was left for after it."""
+        traces = {item.item.trace for item, _ in outcome.answers}
+        trace = traces.pop() if len(traces) == 1 else None
+        await outcome.aftermath.tell(tenant, self._hints, self._gates, self._traces, trace)
+        for request, run, workflow, own in outcome.started:
+            self._traces.spans.started(run, workflow, trace=own, parent=request.trace, begun_ns=request.begun_ns)
+        if outcome.aftermath.ended:
             await after_commit(self._marks.cascade())
-        if aftermath.fan_outs:
-            await after_commit(self._fan_out.carry_out(aftermath.fan_outs))
-        return answers
-
-    async def _once(
-        self, tenant: int, events: Sequence[Incoming], ids: Sequence[UUID], accept_id: UUID, trace: str | None
-    ) -> tuple[list[Accepted], Aftermath]:
-        aftermath, share = Aftermath(), LoopShare(PIECE)
-        first = firsts(events)
-        async with self._database.transaction() as connection:
-            known = await accepted_before(connection, tenant, events, ids, accept_id)
-            fresh = [place for place in range(len(events)) if first[place] == place and place not in known]
-            if fresh:
-                definitions = await self._definitions.get(connection, tenant)
-                now = await connection.fetchval(queries("engine")["now_ms"])
-            while fresh:
-                count = cut([events[place] for place in fresh], definitions)
-                group, fresh = fresh[:count], fresh[count:]
-                incoming = [events[place] for place in group]
-                size = sum(len(event.data) for event in incoming)
-                plans = await self._off_loop.run(size, new_plans, incoming, [ids[place] for place in group], now)
-                hits = await find_hits(connection, tenant, plans, self._off_loop, share)
-                await fill(plans, *hits.by_event(), definitions, share)
-                await _hit(connection, tenant, plans, aftermath, traced=self._traces.enabled)
-                await self._start_runs(connection, plans, trace, aftermath)
-                await _store(connection, tenant, plans, trace)
-                known.update((place, Accepted.of(plan)) for place, plan in zip(group, plans, strict=True))
-        answers = [known[f] if f == place else replace(known[f], duplicate=True) for place, f in enumerate(first)]
-        return answers, aftermath
-
-    async def _start_runs(
-        self, connection: asyncpg.Connection, plans: list[EventPlan], trace: str | None, aftermath: Aftermath
-    ) -> None:
-        starts: list[StartRow] = []
-        waits: list[WaitRow] = []
-        for plan in plans:
-            for entry in plan.starts:
-                run = self._ids.new()
-                starts.append(
-                    start_row(
-                        entry,
-                        run=run,
-                        source="queue" if plan.incoming.src == "q" else "event",
-                        event=plan.id,
-                        event_name=plan.incoming.name,
-                        event_ts=plan.ts,
-                        event_data=None,
-                        trigger=plan.value,
-                        test=plan.incoming.test,
-                        trace=self._traces.spans.place(trace),
-                    )
-                )
-                waits += cancel_waits(entry, run, plan.value)
-        found = iter(zip(starts, await insert_starts(connection, starts, waits), strict=True))
-        for plan in plans:
-            for entry in plan.starts:
-                row, (run, is_new) = next(found)
-                plan.runs.append(run)
-                if is_new:
-                    aftermath.started.append((run, entry.name, row.trace))
-                    aftermath.gates.add(row.ga)
-                    aftermath.ready += [run] if row.ga is None else []
-
-
-async def _hit(
-    connection: asyncpg.Connection, tenant: int, plans: Sequence[EventPlan], aftermath: Aftermath, *, traced: bool
-) -> None:
-    """Cancel and resume what the plans say, as far as it is still there once the rows are locked."""
-    near = _near(plans)
-    hit = {run for place in near for run in plans[place].cancels}
-    hit |= {wait.run for place in near for wait in plans[place].resumes}
-    if hit:
-        await lock_runs(connection, tenant, list(hit))
-    for place, plan in enumerate(plans):
-        if place not in near:
-            aftermath.fan_outs += await store_fan_out(connection, tenant, plan)
-            continue
-        if plan.cancels:
-            plan.cancelled_runs = await cancel_runs(connection, plan.cancels, aftermath)
-            plan.cancelled = len(plan.cancelled_runs)
-        if plan.resumes:
-            waits = [wait.id for wait in plan.resumes]
-            rows = await resume_waits(
-                connection, waits, event=plan.id, payload=plan.payload, traced=traced, aftermath=aftermath
-            )
-            plan.resumed = sum(len(row["waits"]) for row in rows)
-            plan.resumed_runs = [row["run"] for row in rows]
-
-
-def _near(plans: Sequence[EventPlan]) -> set[int]:
-    """Places of the events whose effects are small enough to be in the transaction that accepts them."""
-    near = set()
-    room = INLINE_BYTES
-    for place, plan in enumerate(plans):
-        size = len(plan.resumes) * len(plan.incoming.data)
-        if len(plan.cancels) + len(plan.resumes) <= INLINE and size <= room:
-            near.add(place)
-            room -= size
-    return near
-
-
-async def _store(connection: asyncpg.Connection, tenant: int, plans: Sequence[EventPlan], trace: str | None) -> None:
-    await connection.execute(
-        queries("engine")["store_events"],
-        tenant,
-        [plan.id for plan in plans],
-        [plan.incoming.name for plan in plans],
-        [plan.incoming.data for plan in plans],
-        [plan.ts for plan in plans],
-        [plan.incoming.event_id if plan.incoming.src == "u" else None for plan in plans],
-        [plan.incoming.source for plan in plans],
-        [plan.incoming.project for plan in plans],
-        [plan.incoming.run for plan in plans],
-        [plan.incoming.test for plan in plans],
-        [plan.effects for plan in plans],
-        trace,
-        [ulid_unix_ms(plan.id) for plan in plans],
-    )
+        if outcome.aftermath.fan_outs:
+            await after_commit(self._fan_out.carry_out(outcome.aftermath.fan_outs))

@@ -22,6 +22,7 @@ from services.core.runtime.loop_share import LoopShare
 # Of the runs that an event resumed or cancelled, this many are kept by name; the counts are of all.
 _SHOWN = 1_000
 _TRIGGER = 100
+_AROUND_BYTES = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,10 +53,31 @@ class FoundWait:
     run: UUID
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
+class AcceptRequest:
+    """Events that are accepted or refused together. Under the same `ids` and `accept_id` it is the same request, and
+    `again` says that an earlier attempt may have carried it out. `begun_ns` is of the clock of spans.
+    """
+
+    tenant: int
+    events: Sequence[Incoming]
+    ids: Sequence[UUID]
+    accept_id: UUID
+    trace: str | None
+    begun_ns: int
+    again: bool
+
+    @property
+    def size(self) -> int:
+        """About how many bytes travel with it."""
+        return sum(len(event.data) + _AROUND_BYTES for event in self.events)
+
+
+@dataclass(slots=True, eq=False)
 class EventPlan:
     """One event on its way: what it is to expressions, and what it will do."""
 
+    request: AcceptRequest
     incoming: Incoming
     id: UUID
     ts: int
@@ -69,6 +91,8 @@ class EventPlan:
     runs: list[UUID] = field(default_factory=list)
     resumed_runs: list[UUID] = field(default_factory=list)
     cancelled_runs: list[UUID] = field(default_factory=list)
+    goes_on: bool = False
+    """Whether more follows the commit than hints: children of the cancelled, slots, marks."""
 
     @property
     def payload(self) -> str:
@@ -87,15 +111,15 @@ class EventPlan:
         return json.dumps(done | {name: found for name, found in lists.items() if found})
 
 
-def new_plans(incoming: Sequence[Incoming], ids: Sequence[UUID], now_ms: int) -> list[EventPlan]:
-    """Plans that do nothing yet."""
-    return [_new_plan(event, id, now_ms) for event, id in zip(incoming, ids, strict=True)]
+def new_plans(places: Sequence[tuple[AcceptRequest, int]], now_ms: int) -> list[EventPlan]:
+    """Plans that do nothing yet, for events by their requests and places in them."""
+    return [_new_plan(request, request.events[place], request.ids[place], now_ms) for request, place in places]
 
 
-def _new_plan(incoming: Incoming, id: UUID, now_ms: int) -> EventPlan:
+def _new_plan(request: AcceptRequest, incoming: Incoming, id: UUID, now_ms: int) -> EventPlan:
     ts = now_ms if incoming.ts is None else incoming.ts
     value = event_value(id=ulid_text(id), name=incoming.name, data=incoming.data, ts=ts)
-    return EventPlan(incoming, id, ts, value)
+    return EventPlan(request, incoming, id, ts, value)
 
 
 async def fill(

@@ -55,24 +55,29 @@ async def accepted_before(
     tenant: int,
     events: Sequence[Incoming],
     ids: Sequence[UUID],
-    accept_id: UUID,
+    accept_ids: Sequence[UUID],
+    *,
+    again: bool,
+    lock_ms: int,
 ) -> dict[int, Accepted]:
-    """Register the dedupe keys of the request; what was accepted before, by place. Waits for a duplicate still in
-    flight.
+    """Register the dedupe keys of the events; what was accepted before, by place. Waits for a duplicate still in
+    flight, for `lock_ms` at most.
 
-    Also recognizes events of this very call (`ids`, `accept_id`) whose commit's answer was lost: they are no
+    With `again` it also recognizes events of these very calls (`ids`) whose commit's answer was lost: they are no
     duplicates.
     """
     known: dict[int, Accepted] = {}
-    for row in await connection.fetch(tenant_query("engine", "stored_events", tenant), list(ids)):
-        known[ids.index(UUID(int=row["id"].int))] = _from_row(row, duplicate=False)
+    if again:
+        places = {id.int: place for place, id in enumerate(ids)}
+        for row in await connection.fetch(tenant_query("engine", "stored_events", tenant), list(ids)):
+            known[places[row["id"].int]] = _from_row(row, duplicate=False)
     keyed = {
         (event.src, event.event_id): place
         for place, (event, first) in enumerate(zip(events, firsts(events), strict=True))
         if event.event_id is not None and first == place and place not in known
     }
     if not keyed:
-        await connection.fetchval(queries("engine")["assign_xid"])
+        await connection.fetchrow(queries("engine")["assign_xid"], str(lock_ms))
         return known
     while keyed:
         won = await connection.fetch(
@@ -81,14 +86,16 @@ async def accepted_before(
             [src for src, _ in keyed],
             [eid for _, eid in keyed],
             [ids[place] for place in keyed.values()],
-            accept_id,
+            [accept_ids[place] for place in keyed.values()],
+            str(lock_ms),
         )
         lost = keyed.keys() - {(row["src"], row["eid"]) for row in won}
         if lost:
             query = tenant_query("engine", "accepted_before", tenant)
             for row in await connection.fetch(query, tenant, [src for src, _ in lost], [eid for _, eid in lost]):
-                mine = row["accept_id"].int == accept_id.int
-                known[keyed[(row["src"], row["eid"])]] = _from_row(row, duplicate=not mine)
+                place = keyed[(row["src"], row["eid"])]
+                mine = row["accept_id"].int == accept_ids[place].int
+                known[place] = _from_row(row, duplicate=not mine)
         # An original that retention took away between the two statements is no duplicate any more: its id is free.
         keyed = {key: place for key, place in keyed.items() if key in lost and place not in known}
     return known

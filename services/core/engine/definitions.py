@@ -138,6 +138,10 @@ class DefinitionsCache:
         asked = self._clock.monotonic()
         return await self._at(connection, tenant, await definitions_version(connection, tenant), asked)
 
+    async def at(self, connection: asyncpg.Connection, tenant: int, version: int | None) -> TenantDefinitions:
+        """`get` for who has just read the version, on this connection."""
+        return await self._at(connection, tenant, version, self._clock.monotonic())
+
     async def get_many(self, connection: asyncpg.Connection, tenants: Sequence[int]) -> Mapping[int, TenantDefinitions]:
         """`get` for each of them, with one read of their versions."""
         asked = self._clock.monotonic()

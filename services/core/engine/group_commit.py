@@ -83,7 +83,7 @@ class GroupCommit(Generic[Item, Result]):
         bounds: Bounds,
         *,
         turn: Turn = nullcontext,
-        idle: Callable[[], None] | None = None,
+        idle: Callable[[], object] | None = None,
     ) -> None:
         """`idle` is called when nothing waits and nothing is being committed any more."""
         self._commit = commit

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from uuid import UUID
 
 import asyncpg
@@ -15,6 +16,14 @@ from services.core.engine.run_traces import RunTraces
 from services.core.store.queries import queries
 
 
+class Delivery(NamedTuple):
+    """What a wait gets: the event, as the step that waits sees it."""
+
+    wait: UUID
+    event: UUID
+    payload: str
+
+
 @dataclass(slots=True)
 class Aftermath:
     """What others must hear of after the commit."""
@@ -24,8 +33,14 @@ class Aftermath:
     cancelled: dict[int, list[UUID]] = field(default_factory=dict)
     ended: list[UUID] = field(default_factory=list)
     delivered: list[asyncpg.Record] = field(default_factory=list)
-    started: list[tuple[UUID, str, str | None]] = field(default_factory=list)
     fan_outs: list[int] = field(default_factory=list)
+
+    def note_delivered(self, rows: Sequence[asyncpg.Record]) -> None:
+        """Runs got something, as `rt.deliver_v1` answers it."""
+        self.delivered += rows
+        free = [row for row in rows if row["owner"] is None]
+        self.ready += [row["run"] for row in free if row["ga"] is None]
+        self.gates.update(row["ga"] for row in free)
 
     async def tell(self, tenant: int, hints: Hints, gates: Gates, traces: RunTraces, trace: str | None) -> None:
         """Send the hints, give freed slots away, note what traces show."""
@@ -33,6 +48,7 @@ class Aftermath:
         await after_commit(gates.grant(self.gates))
         for owner, runs in self.cancelled.items():
             hints.cancelled(owner, runs)
+        hints.delivered((row["run"], row["owner"]) for row in self.delivered)
         traces.delivered((tenant, row["run"], row["resolved"]) for row in self.delivered)
         traces.ended((tenant, run) for run in self.ended)
 
@@ -70,8 +86,23 @@ async def resume_waits(
     something.
     """
     rows = await connection.fetch(queries("engine")["deliver_event"], waits, event, payload, traced)
-    aftermath.delivered += rows
-    free = [row for row in rows if row["owner"] is None]
-    aftermath.ready += [row["run"] for row in free if row["ga"] is None]
-    aftermath.gates.update(row["ga"] for row in free)
+    aftermath.note_delivered(rows)
+    return list(rows)
+
+
+async def resume_each(
+    connection: asyncpg.Connection, deliveries: Sequence[Delivery], *, traced: bool, aftermath: Aftermath
+) -> list[asyncpg.Record]:
+    """`resume_waits` for waits of different events, at once."""
+    count = len(deliveries)
+    rows = await connection.fetch(
+        queries("engine")["deliver"],
+        [delivery.wait for delivery in deliveries],
+        ["c"] * count,
+        [delivery.payload for delivery in deliveries],
+        [None] * count,
+        [delivery.event for delivery in deliveries],
+        traced,
+    )
+    aftermath.note_delivered(rows)
     return list(rows)

@@ -13,13 +13,14 @@ from uuid import UUID
 
 import asyncpg
 
-from services.core.domain.errors import Conflict, DomainError, InvalidInput, NotFound, Unavailable
+from services.core.domain.errors import Conflict, DomainError, NotFound, Unavailable
 from services.core.domain.matching import event_value
 from services.core.engine.definitions import DefinitionsCache, TenantDefinitions, WorkflowEntry
 from services.core.engine.gates import Gates
-from services.core.engine.group_commit import GroupCommit, Waiting
+from services.core.engine.group_commit import Waiting
 from services.core.engine.hints import Hints
-from services.core.engine.retrying import after_commit, retrying
+from services.core.engine.isolate import LOCK_MS, PATIENT_LOCK_MS, Busy
+from services.core.engine.retrying import after_commit
 from services.core.engine.run_spans import RunSpans
 from services.core.engine.start_request import API_START, FreshRun, Started, StartRequest
 from services.core.engine.starts import cancel_waits, start_row
@@ -31,9 +32,6 @@ from services.core.store.queries import queries
 
 log = logging.getLogger(__name__)
 
-_REFUSED = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.ProgramLimitExceededError)
-_LOCK_MS = 250
-_PATIENT_LOCK_MS = 2_000
 _MOVES = 5
 _START = len(StartRow._fields)
 _WAIT = len(WaitRow._fields)
@@ -50,17 +48,17 @@ class Start:
     begun_ns: int
 
     @property
+    def again(self) -> bool:
+        """Whether an earlier attempt may have carried it out."""
+        return self.request.again
+
+    @property
     def size(self) -> int:
         """About how many bytes travel with it."""
         return len(self.request.data) + 500
 
 
 Item = Waiting[Start, Started]
-Aside = GroupCommit[Start, Started]
-
-
-class _Busy(Exception):
-    """Somebody holds the key of one of these, or what it leads to."""
 
 
 @dataclass(slots=True)
@@ -110,47 +108,8 @@ class StartBatches:
         self._spans = spans
         self._granting: set[asyncio.Task[None]] = set()
 
-    async def commit(self, batch: Sequence[Item], *, aside: Aside | None = None) -> None:
-        """Commit these and settle each. Raises Unavailable, which is then the end of those that are not settled.
-
-        One that would have to wait for somebody else is handed to `aside`; without that it is waited for.
-        """
-        await self._carry_out(batch, aside, again=any(item.item.request.again for item in batch))
-
-    async def _carry_out(self, batch: Sequence[Item], aside: Aside | None, *, again: bool) -> None:
-        left = [item for item in batch if not item.settled]
-        if not left:
-            return
-        try:
-            await retrying(lambda attempt: self._once(left, again=again or attempt > 0, patient=aside is None))
-        except asyncpg.UniqueViolationError as error:
-            if again:
-                await self._split(left, aside, error, again=True)
-            else:  # one of the ids is there already: from an attempt that took longer than the one after it
-                await self._carry_out(left, aside, again=True)
-        except (_Busy, *_REFUSED) as error:
-            await self._split(left, aside, error, again=again)
-
-    async def _split(self, batch: Sequence[Item], aside: Aside | None, error: Exception, *, again: bool) -> None:
-        """One of these cannot be carried out now, or not at all: find it."""
-        if len(batch) > 1:
-            middle = len(batch) // 2
-            await self._carry_out(batch[:middle], aside, again=again)
-            await self._carry_out(batch[middle:], aside, again=again)
-        elif isinstance(error, _Busy) and aside is not None:
-            item = batch[0]
-            try:
-                aside.submit(item.item, key=item.key, size=item.size, tell=item.settle)
-            except Unavailable as full:
-                item.settle(full)
-        elif isinstance(error, asyncpg.UniqueViolationError):
-            batch[0].settle(InvalidInput.of("id", "is taken: an id is made for one start"))
-        else:
-            log.error("the database refuses a start", extra={"run": str(batch[0].item.run)}, exc_info=error)
-            batch[0].settle(error)
-
-    async def _once(self, batch: Sequence[Item], *, again: bool, patient: bool) -> None:
-        """One attempt. Raises _Busy rather than to wait for long, unless it is `patient`."""
+    async def once(self, batch: Sequence[Item], *, again: bool, patient: bool) -> None:
+        """One attempt: see `isolate.Once`."""
         async with self._database.connection() as connection:
             left = [item for item in batch if not item.settled]
             if again:
@@ -165,7 +124,7 @@ class StartBatches:
                     break
                 fresh.update(await self._definitions.get_many(connection, sorted(rows.versions)))
             else:
-                raise Unavailable("the definitions are being changed") if patient else _Busy
+                raise Unavailable("the definitions are being changed") if patient else Busy
         self._end(rows, found)
 
     async def _without_stored(self, connection: asyncpg.Connection, items: Sequence[Item]) -> list[Item]:
@@ -256,7 +215,7 @@ class StartBatches:
 async def _submit(connection: asyncpg.Connection, rows: _Rows, *, patient: bool) -> list[asyncpg.Record]:
     """Store them in one statement; no row if the definitions have moved."""
     tenants = list(rows.versions)
-    arguments: list[Any] = [_PATIENT_LOCK_MS if patient else _LOCK_MS, tenants, list(rows.versions.values())]
+    arguments: list[Any] = [PATIENT_LOCK_MS if patient else LOCK_MS, tenants, list(rows.versions.values())]
     arguments += columns(rows.starts, _START)
     if rows.waits:
         arguments += columns(rows.waits, _WAIT)
@@ -267,7 +226,7 @@ async def _submit(connection: asyncpg.Connection, rows: _Rows, *, patient: bool)
     except asyncpg.LockNotAvailableError:
         if patient:
             raise
-        raise _Busy from None
+        raise Busy from None
 
 
 def _entry(definitions: TenantDefinitions, request: StartRequest) -> WorkflowEntry:

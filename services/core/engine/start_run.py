@@ -10,6 +10,7 @@ from functools import partial
 from services.core.engine.definitions import DefinitionsCache
 from services.core.engine.group_commit import Bounds, GroupCommit
 from services.core.engine.hints import Hints
+from services.core.engine.isolate import Isolating
 from services.core.engine.run_traces import RunTraces
 from services.core.engine.start_batch import Start, StartBatches
 from services.core.engine.start_request import Started, StartRequest
@@ -38,12 +39,12 @@ class RunStarter:
     ) -> None:
         self._spans = (traces or RunTraces.off(database)).spans
         self._ids = ids
-        batches = StartBatches(database, definitions, hints, self._spans)
+        isolating = Isolating(StartBatches(database, definitions, hints, self._spans).once)
         clock = clock or SystemClock()
         # A start that has to wait for whoever holds its key does so where it holds up no others (rulings C11), and big
         # ones are apart from small ones (P4).
-        aside = GroupCommit(batches.commit, clock, _ASIDE)
-        commit = partial(batches.commit, aside=aside)
+        aside = GroupCommit(isolating.commit, clock, _ASIDE)
+        commit = partial(isolating.commit, aside=aside)
         self._small = GroupCommit(commit, clock, _SMALL)
         self._big = GroupCommit(commit, clock, _BIG)
 

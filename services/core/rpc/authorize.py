@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 
 from google.protobuf import descriptor_pool
 from runr.workflows.v1 import options_pb2
@@ -22,6 +23,7 @@ _HEALTH = "/grpc.health.v1.Health/"
 _BEARER = "bearer "
 
 
+@cache
 def permission_of(method: str) -> int:
     """The `Permission` of a full method name like `/runr.workflows.v1.RunService/GetRun`.
 

@@ -37,11 +37,17 @@ _OPTIONS = (
 )
 
 
-def open_channel(address: Address, *, credentials: grpc.ChannelCredentials | None = None) -> Any:
-    """A `grpc.aio.Channel` to `address`. Connects on the first call; a call fails at once while the peer is away."""
-    if credentials is not None:
-        return grpc.aio.secure_channel(str(address), credentials, options=_OPTIONS)
-    return grpc.aio.insecure_channel(str(address), options=_OPTIONS)
+def open_channel(
+    address: Address, *, credentials: grpc.ChannelCredentials | None = None, name: str | None = None
+) -> Any:
+    """A `grpc.aio.Channel` to `address`. Connects on the first call; a call fails at once while the peer is away.
+
+    `name` is what the certificate must be for, where that is not the address's host.
+    """
+    if credentials is None:
+        return grpc.aio.insecure_channel(str(address), options=_OPTIONS)
+    options = _OPTIONS if name is None else (*_OPTIONS, ("grpc.ssl_target_name_override", name))
+    return grpc.aio.secure_channel(str(address), credentials, options=options)
 
 
 def call_metadata(

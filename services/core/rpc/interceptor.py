@@ -14,6 +14,7 @@ from typing import Any
 
 import grpc
 from opentelemetry.trace import SpanKind
+from runr.workflows.v1 import options_pb2
 
 from services.core.domain.errors import DomainError, Unsupported
 from services.core.rpc.authorize import authorize, permission_of
@@ -77,6 +78,7 @@ class _Around:
         identity = extract(self._traceparent)
         self._trace_id = f"{identity.trace_id:032x}" if identity else secrets.token_hex(16)
         self._start_ns = telemetry.now_ns()
+        self._is_shared = False
 
     def single(self, inner: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Awaitable[Any]]:
         async def behavior(request: Any, context: Any) -> Any:
@@ -118,6 +120,7 @@ class _Around:
 
     async def _enter(self, request: Any) -> None:
         permission = permission_of(self._method)
+        self._is_shared = permission == options_pb2.PERMISSION_PER_ITEM  # each item has a span of its own
         caller = await authorize(permission, self._metadata, self._authenticator)
         if not hasattr(request, "__aiter__"):  # what a stream carries is judged as it comes
             check_request(request)
@@ -133,7 +136,7 @@ class _Around:
             await context.abort_with_status(to_grpc(shown, max_bytes=self._details_bytes()))
 
     def _record(self, error: BaseException | None, shown: DomainError | None) -> None:
-        if self._method.startswith(_HEALTH) or not self._telemetry.follows(self._traceparent):
+        if self._method.startswith(_HEALTH) or self._is_shared or not self._telemetry.follows(self._traceparent):
             return
         name = self._method.removeprefix("/")
         fault = str(shown) if shown is not None and row_of(shown).http >= 500 else None

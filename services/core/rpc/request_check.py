@@ -42,6 +42,9 @@ def check_request(request: Any) -> None:
     """Raises Malformed for bytes that are no message, InvalidInput with every text that no field may hold."""
     if isinstance(request, Undecodable):
         raise Malformed(f"the request is no message of this method: {request.fault[:200]}")
+    data = request.SerializeToString()
+    if len(data) <= MAX_TEXT and b"\0" not in data:
+        return  # then no text in it has one, or is too long
     faults = list(_faults(request, ""))
     if faults:
         raise InvalidInput.of_all(faults)

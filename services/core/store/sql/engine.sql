@@ -29,14 +29,16 @@ select * from rt.deliver_v1($1, array_fill('c'::text, array[cardinality($1::uuid
 select id, tenant, owner, parent from rt.live where tenant = $1 and id = any ($2) order by id for no key update;
 
 -- name: accept_ids
--- Also gives the transaction its number before the waits are read, so that a look back can tell what it may have missed (C8).
-with x as (select pg_current_xact_id())
+-- Also gives the transaction its number before the waits are read, so that a look back can tell what it may have missed (C8);
+-- $6: how long it waits for locks, in milliseconds.
+with x as materialized (select pg_current_xact_id(), set_config('lock_timeout', $6::text, true))
 insert into rt.event_ids (tenant, src, eid, event, accept_id)
-select $1, u.src, u.eid, u.event, $5 from unnest($2::text[], $3::text[], $4::uuid[]) u(src, eid, event), x order by u.src, u.eid
+select $1, u.src, u.eid, u.event, u.accept_id
+from unnest($2::text[], $3::text[], $4::uuid[], $5::uuid[]) u(src, eid, event, accept_id), x order by u.src, u.eid
 on conflict do nothing returning src::text as src, eid;
 
 -- name: assign_xid
-select pg_current_xact_id();
+select pg_current_xact_id(), set_config('lock_timeout', $1::text, true);
 
 -- name: accepted_before
 select i.src::text as src, i.eid, i.accept_id, e.id, e.name, e.effects
@@ -52,8 +54,11 @@ select id, name, effects from {t}.events where id = any ($1);
 -- name: stored_runs
 select id from {t}.runs where id = any ($1);
 
--- name: wait_paths
-select name_h, path, path_h from rt.wait_path where tenant = $1 and name_h = any ($2);
+-- name: accept_context
+-- All that is to be known before waits are looked for: by which definitions, when, and along which paths.
+select (select v from rt.defs_version where tenant = $1) as version, rt.ms(rt.now()) as now_ms, p.*
+from (select array_agg(w.name_h) as name_hs, array_agg(w.path) as paths, array_agg(w.path_h) as path_hs
+      from rt.wait_path w where w.tenant = $1 and w.name_h = any ($2)) p;
 
 -- name: find_waits
 -- One look into the index a key, whatever the planner knew of the table when it made the plan: `offset 0` keeps it from
@@ -87,11 +92,11 @@ select cond from rt.wait where id = $1;
 -- name: store_events
 -- The time in an id is when the id was made, by another clock: where that is not about now a look back is told (see past_events).
 insert into rt.events (tenant, id, name, data, ts, event_id, source, project, run, test, effects, trace, odd_id)
-select $1, u.id, u.name, u.data, u.ts, u.event_id, u.source, u.project, u.run, u.test, u.effects, $12::text,
+select $1, u.id, u.name, u.data, u.ts, u.event_id, u.source, u.project, u.run, u.test, u.effects, u.trace,
        u.id_ms - n.ms not between -45000 and 4000
 from unnest($2::uuid[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::text[], $8::int[], $9::uuid[], $10::bool[], $11::text[],
-            $13::bigint[])
-     u(id, name, data, ts, event_id, source, project, run, test, effects, id_ms),
+            $12::text[], $13::bigint[])
+     u(id, name, data, ts, event_id, source, project, run, test, effects, trace, id_ms),
      (select rt.ms(rt.now()) as ms) n;
 
 -- name: now_ms

@@ -28,7 +28,7 @@ from runr.workflows.v1 import options_pb2 as runr_dot_workflows_dot_v1_dot_optio
 from runr.workflows.v1 import resources_pb2 as runr_dot_workflows_dot_v1_dot_resources__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%runr/workflows/v1/event_service.proto\x12\x11runr.workflows.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x1frunr/workflows/v1/options.proto\x1a!runr/workflows/v1/resources.proto\"V\n\x08NewEvent\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x0f\n\x02id\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x0f\n\x02ts\x18\x04 \x01(\x03H\x01\x88\x01\x01\x42\x05\n\x03_idB\x05\n\x03_ts\"N\n\x11SendEventsRequest\x12+\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1b.runr.workflows.v1.NewEvent\x12\x0c\n\x04test\x18\x02 \x01(\x08\"o\n\x0b\x45ventResult\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\tduplicate\x18\x03 \x01(\x08\x12\x0f\n\x07run_ids\x18\x04 \x03(\t\x12\x0f\n\x07resumed\x18\x05 \x01(\x05\x12\x11\n\tcancelled\x18\x06 \x01(\x05\"E\n\x12SendEventsResponse\x12/\n\x07results\x18\x01 \x03(\x0b\x32\x1e.runr.workflows.v1.EventResult\"\xd6\x01\n\x13SubmitEventsRequest\x12:\n\x05items\x18\x01 \x03(\x0b\x32+.runr.workflows.v1.SubmitEventsRequest.Item\x1a\x82\x01\n\x04Item\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x33\n\x0b\x63redentials\x18\x02 \x01(\x0b\x32\x1e.runr.workflows.v1.Credentials\x12\x35\n\x07request\x18\x03 \x01(\x0b\x32$.runr.workflows.v1.SendEventsRequest\"\xd7\x01\n\x14SubmitEventsResponse\x12;\n\x05items\x18\x01 \x03(\x0b\x32,.runr.workflows.v1.SubmitEventsResponse.Item\x1a\x81\x01\n\x04Item\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x39\n\x08response\x18\x02 \x01(\x0b\x32%.runr.workflows.v1.SendEventsResponseH\x00\x12$\n\x06status\x18\x03 \x01(\x0b\x32\x12.google.rpc.StatusH\x00\x42\x08\n\x06\x61nswer\"\xe6\x01\n\x11ListEventsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x13\n\x0bname_prefix\x18\x03 \x01(\t\x12.\n\x06source\x18\x04 \x01(\x0e\x32\x1e.runr.workflows.v1.EventSource\x12\x0f\n\x07project\x18\x05 \x01(\t\x12)\n\x05since\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05until\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"W\n\x12ListEventsResponse\x12(\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x18.runr.workflows.v1.Event\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"#\n\x0fGetEventRequest\x12\x10\n\x08\x65vent_id\x18\x01 \x01(\t\";\n\x10GetEventResponse\x12\'\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x18.runr.workflows.v1.Event\"n\n\x1a\x44\x65liverQueueMessageRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\x12\r\n\x05token\x18\x03 \x01(\t\x12\x10\n\x08\x65ntry_id\x18\x04 \x01(\t\x12\x0e\n\x06\x66ields\x18\x05 \x01(\x0c\"M\n\x1b\x44\x65liverQueueMessageResponse\x12.\n\x06result\x18\x01 \x01(\x0b\x32\x1e.runr.workflows.v1.EventResult2\x92\x04\n\x0c\x45ventService\x12_\n\nSendEvents\x12$.runr.workflows.v1.SendEventsRequest\x1a%.runr.workflows.v1.SendEventsResponse\"\x04\xa8\xbb\x18\x07\x12i\n\x0cSubmitEvents\x12&.runr.workflows.v1.SubmitEventsRequest\x1a\'.runr.workflows.v1.SubmitEventsResponse\"\x04\xa8\xbb\x18\x03(\x01\x30\x01\x12_\n\nListEvents\x12$.runr.workflows.v1.ListEventsRequest\x1a%.runr.workflows.v1.ListEventsResponse\"\x04\xa8\xbb\x18\x04\x12Y\n\x08GetEvent\x12\".runr.workflows.v1.GetEventRequest\x1a#.runr.workflows.v1.GetEventResponse\"\x04\xa8\xbb\x18\x04\x12z\n\x13\x44\x65liverQueueMessage\x12-.runr.workflows.v1.DeliverQueueMessageRequest\x1a..runr.workflows.v1.DeliverQueueMessageResponse\"\x04\xa8\xbb\x18\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%runr/workflows/v1/event_service.proto\x12\x11runr.workflows.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x1frunr/workflows/v1/options.proto\x1a!runr/workflows/v1/resources.proto\"V\n\x08NewEvent\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x0f\n\x02id\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x0f\n\x02ts\x18\x04 \x01(\x03H\x01\x88\x01\x01\x42\x05\n\x03_idB\x05\n\x03_ts\"N\n\x11SendEventsRequest\x12+\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1b.runr.workflows.v1.NewEvent\x12\x0c\n\x04test\x18\x02 \x01(\x08\"o\n\x0b\x45ventResult\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\tduplicate\x18\x03 \x01(\x08\x12\x0f\n\x07run_ids\x18\x04 \x03(\t\x12\x0f\n\x07resumed\x18\x05 \x01(\x05\x12\x11\n\tcancelled\x18\x06 \x01(\x05\"E\n\x12SendEventsResponse\x12/\n\x07results\x18\x01 \x03(\x0b\x32\x1e.runr.workflows.v1.EventResult\"\xf1\x01\n\x13SubmitEventsRequest\x12:\n\x05items\x18\x01 \x03(\x0b\x32+.runr.workflows.v1.SubmitEventsRequest.Item\x1a\x9d\x01\n\x04Item\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x33\n\x0b\x63redentials\x18\x02 \x01(\x0b\x32\x1e.runr.workflows.v1.Credentials\x12\x35\n\x07request\x18\x03 \x01(\x0b\x32$.runr.workflows.v1.SendEventsRequest\x12\n\n\x02id\x18\x04 \x01(\x0c\x12\r\n\x05\x61gain\x18\x05 \x01(\x08\"\xe7\x01\n\x14SubmitEventsResponse\x12;\n\x05items\x18\x01 \x03(\x0b\x32,.runr.workflows.v1.SubmitEventsResponse.Item\x12\x0e\n\x06now_ms\x18\x02 \x01(\x03\x1a\x81\x01\n\x04Item\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x39\n\x08response\x18\x02 \x01(\x0b\x32%.runr.workflows.v1.SendEventsResponseH\x00\x12$\n\x06status\x18\x03 \x01(\x0b\x32\x12.google.rpc.StatusH\x00\x42\x08\n\x06\x61nswer\"\xe6\x01\n\x11ListEventsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x13\n\x0bname_prefix\x18\x03 \x01(\t\x12.\n\x06source\x18\x04 \x01(\x0e\x32\x1e.runr.workflows.v1.EventSource\x12\x0f\n\x07project\x18\x05 \x01(\t\x12)\n\x05since\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05until\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"W\n\x12ListEventsResponse\x12(\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x18.runr.workflows.v1.Event\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"#\n\x0fGetEventRequest\x12\x10\n\x08\x65vent_id\x18\x01 \x01(\t\";\n\x10GetEventResponse\x12\'\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x18.runr.workflows.v1.Event\"n\n\x1a\x44\x65liverQueueMessageRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\x12\r\n\x05token\x18\x03 \x01(\t\x12\x10\n\x08\x65ntry_id\x18\x04 \x01(\t\x12\x0e\n\x06\x66ields\x18\x05 \x01(\x0c\"M\n\x1b\x44\x65liverQueueMessageResponse\x12.\n\x06result\x18\x01 \x01(\x0b\x32\x1e.runr.workflows.v1.EventResult2\x92\x04\n\x0c\x45ventService\x12_\n\nSendEvents\x12$.runr.workflows.v1.SendEventsRequest\x1a%.runr.workflows.v1.SendEventsResponse\"\x04\xa8\xbb\x18\x07\x12i\n\x0cSubmitEvents\x12&.runr.workflows.v1.SubmitEventsRequest\x1a\'.runr.workflows.v1.SubmitEventsResponse\"\x04\xa8\xbb\x18\x03(\x01\x30\x01\x12_\n\nListEvents\x12$.runr.workflows.v1.ListEventsRequest\x1a%.runr.workflows.v1.ListEventsResponse\"\x04\xa8\xbb\x18\x04\x12Y\n\x08GetEvent\x12\".runr.workflows.v1.GetEventRequest\x1a#.runr.workflows.v1.GetEventResponse\"\x04\xa8\xbb\x18\x04\x12z\n\x13\x44\x65liverQueueMessage\x12-.runr.workflows.v1.DeliverQueueMessageRequest\x1a..runr.workflows.v1.DeliverQueueMessageResponse\"\x04\xa8\xbb\x18\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -54,25 +54,25 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SENDEVENTSRESPONSE']._serialized_start=467
   _globals['_SENDEVENTSRESPONSE']._serialized_end=536
   _globals['_SUBMITEVENTSREQUEST']._serialized_start=539
-  _globals['_SUBMITEVENTSREQUEST']._serialized_end=753
+  _globals['_SUBMITEVENTSREQUEST']._serialized_end=780
   _globals['_SUBMITEVENTSREQUEST_ITEM']._serialized_start=623
-  _globals['_SUBMITEVENTSREQUEST_ITEM']._serialized_end=753
-  _globals['_SUBMITEVENTSRESPONSE']._serialized_start=756
-  _globals['_SUBMITEVENTSRESPONSE']._serialized_end=971
-  _globals['_SUBMITEVENTSRESPONSE_ITEM']._serialized_start=842
-  _globals['_SUBMITEVENTSRESPONSE_ITEM']._serialized_end=971
-  _globals['_LISTEVENTSREQUEST']._serialized_start=974
-  _globals['_LISTEVENTSREQUEST']._serialized_end=1204
-  _globals['_LISTEVENTSRESPONSE']._serialized_start=1206
-  _globals['_LISTEVENTSRESPONSE']._serialized_end=1293
-  _globals['_GETEVENTREQUEST']._serialized_start=1295
-  _globals['_GETEVENTREQUEST']._serialized_end=1330
-  _globals['_GETEVENTRESPONSE']._serialized_start=1332
-  _globals['_GETEVENTRESPONSE']._serialized_end=1391
-  _globals['_DELIVERQUEUEMESSAGEREQUEST']._serialized_start=1393
-  _globals['_DELIVERQUEUEMESSAGEREQUEST']._serialized_end=1503
-  _globals['_DELIVERQUEUEMESSAGERESPONSE']._serialized_start=1505
-  _globals['_DELIVERQUEUEMESSAGERESPONSE']._serialized_end=1582
-  _globals['_EVENTSERVICE']._serialized_start=1585
-  _globals['_EVENTSERVICE']._serialized_end=2115
+  _globals['_SUBMITEVENTSREQUEST_ITEM']._serialized_end=780
+  _globals['_SUBMITEVENTSRESPONSE']._serialized_start=783
+  _globals['_SUBMITEVENTSRESPONSE']._serialized_end=1014
+  _globals['_SUBMITEVENTSRESPONSE_ITEM']._serialized_start=885
+  _globals['_SUBMITEVENTSRESPONSE_ITEM']._serialized_end=1014
+  _globals['_LISTEVENTSREQUEST']._serialized_start=1017
+  _globals['_LISTEVENTSREQUEST']._serialized_end=1247
+  _globals['_LISTEVENTSRESPONSE']._serialized_start=1249
+  _globals['_LISTEVENTSRESPONSE']._serialized_end=1336
+  _globals['_GETEVENTREQUEST']._serialized_start=1338
+  _globals['_GETEVENTREQUEST']._serialized_end=1373
+  _globals['_GETEVENTRESPONSE']._serialized_start=1375
+  _globals['_GETEVENTRESPONSE']._serialized_end=1434
+  _globals['_DELIVERQUEUEMESSAGEREQUEST']._serialized_start=1436
+  _globals['_DELIVERQUEUEMESSAGEREQUEST']._serialized_end=1546
+  _globals['_DELIVERQUEUEMESSAGERESPONSE']._serialized_start=1548
+  _globals['_DELIVERQUEUEMESSAGERESPONSE']._serialized_end=1625
+  _globals['_EVENTSERVICE']._serialized_start=1628
+  _globals['_EVENTSERVICE']._serialized_end=2158
 # @@protoc_insertion_point(module_scope)

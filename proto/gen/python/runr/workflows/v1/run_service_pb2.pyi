@@ -54,20 +54,24 @@ class StartRunResponse(_message.Message):
 class SubmitStartsRequest(_message.Message):
     __slots__ = ("items",)
     class Item(_message.Message):
-        __slots__ = ("number", "credentials", "request")
+        __slots__ = ("number", "credentials", "request", "id", "again")
         NUMBER_FIELD_NUMBER: _ClassVar[int]
         CREDENTIALS_FIELD_NUMBER: _ClassVar[int]
         REQUEST_FIELD_NUMBER: _ClassVar[int]
+        ID_FIELD_NUMBER: _ClassVar[int]
+        AGAIN_FIELD_NUMBER: _ClassVar[int]
         number: int
         credentials: _resources_pb2.Credentials
         request: StartRunRequest
-        def __init__(self, number: _Optional[int] = ..., credentials: _Optional[_Union[_resources_pb2.Credentials, _Mapping]] = ..., request: _Optional[_Union[StartRunRequest, _Mapping]] = ...) -> None: ...
+        id: bytes
+        again: bool
+        def __init__(self, number: _Optional[int] = ..., credentials: _Optional[_Union[_resources_pb2.Credentials, _Mapping]] = ..., request: _Optional[_Union[StartRunRequest, _Mapping]] = ..., id: _Optional[bytes] = ..., again: _Optional[bool] = ...) -> None: ...
     ITEMS_FIELD_NUMBER: _ClassVar[int]
     items: _containers.RepeatedCompositeFieldContainer[SubmitStartsRequest.Item]
     def __init__(self, items: _Optional[_Iterable[_Union[SubmitStartsRequest.Item, _Mapping]]] = ...) -> None: ...
 
 class SubmitStartsResponse(_message.Message):
-    __slots__ = ("items",)
+    __slots__ = ("items", "now_ms")
     class Item(_message.Message):
         __slots__ = ("number", "response", "status")
         NUMBER_FIELD_NUMBER: _ClassVar[int]
@@ -78,8 +82,10 @@ class SubmitStartsResponse(_message.Message):
         status: _status_pb2.Status
         def __init__(self, number: _Optional[int] = ..., response: _Optional[_Union[StartRunResponse, _Mapping]] = ..., status: _Optional[_Union[_status_pb2.Status, _Mapping]] = ...) -> None: ...
     ITEMS_FIELD_NUMBER: _ClassVar[int]
+    NOW_MS_FIELD_NUMBER: _ClassVar[int]
     items: _containers.RepeatedCompositeFieldContainer[SubmitStartsResponse.Item]
-    def __init__(self, items: _Optional[_Iterable[_Union[SubmitStartsResponse.Item, _Mapping]]] = ...) -> None: ...
+    now_ms: int
+    def __init__(self, items: _Optional[_Iterable[_Union[SubmitStartsResponse.Item, _Mapping]]] = ..., now_ms: _Optional[int] = ...) -> None: ...
 
 class GetRunRequest(_message.Message):
     __slots__ = ("run_id", "page_size", "page_token")

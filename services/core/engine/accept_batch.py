@@ -1,0 +1,257 @@
+"""The transaction that accepts events: dedupe, then cancel → resume → start, all with the acceptance (engine section
+6).
+
+The order of statements is part of the design (rulings C8–C11): ids first (sorted; a duplicate waits there for the
+first's end), then a fresh look at the waits, then the runs' rows in the order of their ids, then the changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+import asyncpg
+
+from services.core.engine.accept_plan import AcceptRequest, EventPlan, cut, fill, new_plans
+from services.core.engine.dedupe import Accepted, accepted_before, firsts
+from services.core.engine.definitions import DefinitionsCache
+from services.core.engine.fan_out import INLINE, INLINE_BYTES, store_fan_out
+from services.core.engine.find_waits import PIECE, find_hits, read_context
+from services.core.engine.group_commit import Waiting
+from services.core.engine.hit_runs import Aftermath, Delivery, cancel_runs, lock_runs, resume_each, resume_waits
+from services.core.engine.isolate import LOCK_MS, PATIENT_LOCK_MS, Busy
+from services.core.engine.run_traces import RunTraces
+from services.core.engine.starts import cancel_waits, insert_starts, start_row
+from services.core.runtime.ids import UlidFactory, ulid_unix_ms
+from services.core.runtime.loop_share import LoopShare
+from services.core.runtime.off_loop import OffLoop
+from services.core.store.commit_item import StartRow, WaitRow
+from services.core.store.database import Database
+from services.core.store.queries import queries
+
+_MANY_WAITS = 16
+_SHARED_BYTES = 16 * 1024
+
+Item = Waiting[AcceptRequest, list[Accepted]]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What an accepted batch leaves to be done and told."""
+
+    answers: list[tuple[Item, list[Accepted]]] = field(default_factory=list)
+    aftermath: Aftermath = field(default_factory=Aftermath)
+    started: list[tuple[AcceptRequest, UUID, str, str | None]] = field(default_factory=list)
+    """Request, run, workflow and the run's trace."""
+    followed: set[UUID] = field(default_factory=set)
+    """Requests, by their accept ids, whose effects go on after the commit: they are answered when those are done."""
+
+
+class AcceptTransaction:
+    """Accepts requests of one tenant in one transaction."""
+
+    def __init__(
+        self, database: Database, definitions: DefinitionsCache, ids: UlidFactory, traces: RunTraces, off_loop: OffLoop
+    ) -> None:
+        self._database = database
+        self._definitions = definitions
+        self._ids = ids
+        self._traces = traces
+        self._off_loop = off_loop
+
+    async def carry_out(self, tenant: int, batch: Sequence[Item], *, again: bool, patient: bool) -> Outcome:
+        """Accept all that the requests hold, or none. Raises Busy where a lock is not to be had soon, and what the
+        driver raises.
+        """
+        # One that came twice, since its sender lost its stream meanwhile, is carried out once.
+        requests = list({item.item.accept_id: item.item for item in batch}.values())
+        outcome = Outcome()
+        try:
+            async with self._database.transaction() as connection:
+                found = await self._accept(connection, tenant, requests, outcome, again=again, patient=patient)
+        except asyncpg.LockNotAvailableError:
+            raise Busy from None
+        outcome.answers = [(item, found[item.item.accept_id]) for item in batch]
+        return outcome
+
+    async def _accept(
+        self,
+        connection: asyncpg.Connection,
+        tenant: int,
+        requests: Sequence[AcceptRequest],
+        outcome: Outcome,
+        *,
+        again: bool,
+        patient: bool,
+    ) -> dict[UUID, list[Accepted]]:
+        """What became of each request's events, by its accept id."""
+        places = [(request, place) for request in requests for place in range(len(request.events))]
+        events = [request.events[place] for request, place in places]
+        first = firsts(events)
+        known = await accepted_before(
+            connection,
+            tenant,
+            events,
+            [request.ids[place] for request, place in places],
+            [request.accept_id for request, _ in places],
+            again=again,
+            lock_ms=PATIENT_LOCK_MS if patient else LOCK_MS,
+        )
+        fresh = [place for place in range(len(events)) if first[place] == place and place not in known]
+        share = LoopShare(PIECE)
+        while fresh:
+            context = await read_context(connection, tenant, (events[place].name for place in fresh))
+            definitions = await self._definitions.at(connection, tenant, context.version)
+            count = cut([events[place] for place in fresh], definitions)
+            group, fresh = fresh[:count], fresh[count:]
+            size = sum(len(events[place].data) for place in group)
+            plans = await self._off_loop.run(size, new_plans, [places[place] for place in group], context.now_ms)
+            hits = await find_hits(connection, tenant, plans, context.paths, self._off_loop, share)
+            await fill(plans, *hits.by_event(), definitions, share)
+            await _hit(connection, tenant, plans, outcome.aftermath, traced=self._traces.enabled)
+            await self._start_runs(connection, plans, outcome)
+            await _store(connection, tenant, plans)
+            outcome.followed |= {plan.request.accept_id for plan in plans if plan.goes_on}
+            known.update((place, Accepted.of(plan)) for place, plan in zip(group, plans, strict=True))
+        found: dict[UUID, list[Accepted]] = {}
+        for place, (request, _) in enumerate(places):
+            answer = known[first[place]]
+            found.setdefault(request.accept_id, []).append(
+                answer if first[place] == place else replace(answer, duplicate=True)
+            )
+        return found
+
+    async def _start_runs(self, connection: asyncpg.Connection, plans: Sequence[EventPlan], outcome: Outcome) -> None:
+        starts: list[StartRow] = []
+        waits: list[WaitRow] = []
+        for plan in plans:
+            for entry in plan.starts:
+                run = self._ids.new()
+                starts.append(
+                    start_row(
+                        entry,
+                        run=run,
+                        source="queue" if plan.incoming.src == "q" else "event",
+                        event=plan.id,
+                        event_name=plan.incoming.name,
+                        event_ts=plan.ts,
+                        event_data=None,
+                        trigger=plan.value,
+                        test=plan.incoming.test,
+                        trace=self._traces.spans.place(plan.request.trace),
+                    )
+                )
+                waits += cancel_waits(entry, run, plan.value)
+        found = iter(zip(starts, await insert_starts(connection, starts, waits), strict=True))
+        aftermath = outcome.aftermath
+        for plan in plans:
+            for entry in plan.starts:
+                row, (run, is_new) = next(found)
+                plan.runs.append(run)
+                if is_new:
+                    outcome.started.append((plan.request, run, entry.name, row.trace))
+                    if row.ga is None:
+                        aftermath.ready.append(run)
+                    else:
+                        aftermath.gates.add(row.ga)
+                        plan.goes_on = True
+
+
+async def _hit(
+    connection: asyncpg.Connection, tenant: int, plans: Sequence[EventPlan], aftermath: Aftermath, *, traced: bool
+) -> None:
+    """Cancel and resume what the plans say, as far as it is still there once the rows are locked.
+
+    A run that one event resumes may be cancelled by a later one of them, and none the other way: so all resume first.
+    """
+    near = _near(plans)
+    hit = {run for plan in near for run in plan.cancels}
+    hit |= {wait.run for plan in near for wait in plan.resumes}
+    if hit:
+        await lock_runs(connection, tenant, list(hit))
+        await _resume(connection, near, aftermath, traced=traced)
+        await _cancel(connection, near, aftermath)
+    if len(near) < len(plans):
+        inline = {plan.id for plan in near}
+        for plan in plans:
+            if plan.id not in inline:
+                plan.goes_on = True
+                aftermath.fan_outs += await store_fan_out(connection, tenant, plan)
+
+
+def _near(plans: Sequence[EventPlan]) -> list[EventPlan]:
+    """The events whose effects are small enough to be in the transaction that accepts them."""
+    near = []
+    room = INLINE_BYTES
+    for plan in plans:
+        size = len(plan.resumes) * len(plan.incoming.data)
+        if len(plan.cancels) + len(plan.resumes) <= INLINE and size <= room:
+            near.append(plan)
+            room -= size
+    return near
+
+
+async def _resume(
+    connection: asyncpg.Connection, plans: Sequence[EventPlan], aftermath: Aftermath, *, traced: bool
+) -> None:
+    few: dict[UUID, tuple[EventPlan, Delivery]] = {}
+    for plan in plans:
+        if not plan.resumes:
+            continue
+        if len(plan.resumes) > _MANY_WAITS or len(plan.incoming.data) > _SHARED_BYTES:
+            waits = [wait.id for wait in plan.resumes]
+            rows = await resume_waits(
+                connection, waits, event=plan.id, payload=plan.payload, traced=traced, aftermath=aftermath
+            )
+            plan.resumed = sum(len(row["waits"]) for row in rows)
+            plan.resumed_runs = [row["run"] for row in rows]
+            plan.goes_on |= any(_is_gated(row) for row in rows)
+            continue
+        payload = plan.payload
+        few.update({wait.id: (plan, Delivery(wait.id, plan.id, payload)) for wait in plan.resumes})
+    if not few:
+        return
+    deliveries = [delivery for _, delivery in few.values()]
+    for row in await resume_each(connection, deliveries, traced=traced, aftermath=aftermath):
+        for wait in row["waits"]:
+            plan, _ = few[wait]
+            plan.resumed += 1
+            plan.goes_on |= _is_gated(row)
+            if row["run"] not in plan.resumed_runs:
+                plan.resumed_runs.append(row["run"])
+
+
+def _is_gated(row: asyncpg.Record) -> bool:
+    """Whether a run that was resumed, and that nobody holds, needs a slot first."""
+    return row["owner"] is None and row["ga"] is not None
+
+
+async def _cancel(connection: asyncpg.Connection, plans: Sequence[EventPlan], aftermath: Aftermath) -> None:
+    wanted = [run for plan in plans for run in plan.cancels]
+    if not wanted:
+        return
+    ended = set(await cancel_runs(connection, wanted, aftermath))
+    for plan in plans:
+        plan.cancelled_runs = [run for run in plan.cancels if run in ended]
+        plan.goes_on |= bool(plan.cancelled_runs)
+        plan.cancelled = len(plan.cancelled_runs)
+
+
+async def _store(connection: asyncpg.Connection, tenant: int, plans: Sequence[EventPlan]) -> None:
+    await connection.execute(
+        queries("engine")["store_events"],
+        tenant,
+        [plan.id for plan in plans],
+        [plan.incoming.name for plan in plans],
+        [plan.incoming.data for plan in plans],
+        [plan.ts for plan in plans],
+        [plan.incoming.event_id if plan.incoming.src == "u" else None for plan in plans],
+        [plan.incoming.source for plan in plans],
+        [plan.incoming.project for plan in plans],
+        [plan.incoming.run for plan in plans],
+        [plan.incoming.test for plan in plans],
+        [plan.effects for plan in plans],
+        [plan.request.trace for plan in plans],
+        [ulid_unix_ms(plan.id) for plan in plans],
+    )

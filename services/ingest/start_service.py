@@ -1,0 +1,150 @@
+"""Starts over gRPC, one a call or many on a stream: requests to the engine's words and back, nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from uuid import UUID
+
+from runr.workflows.v1 import resources_pb2, run_service_pb2
+
+from services.core.domain.errors import Unavailable
+from services.core.domain.start_rule import StartLimits, check_start, start_data
+from services.core.engine.start_request import FreshRun, Started, StartRequest
+from services.core.engine.start_run import RunStarter
+from services.core.rpc import convert_run
+from services.core.rpc.convert import duration_ms, timestamp, unix_ms
+from services.core.rpc.submissions import Kind, Submission, Submissions
+from services.core.runtime.ids import ulid_text, ulid_unix_ms
+from services.core.runtime.off_loop import OffLoop
+from services.core.store.runs import RunReader
+
+_RPC = "/runr.workflows.v1.RunService/StartRun"
+
+
+class StartService:
+    """The part of RunService that starts runs."""
+
+    def __init__(self, starter: RunStarter, reader: RunReader, limits: StartLimits, submissions: Submissions) -> None:
+        self._starter = starter
+        self._reader = reader
+        self._limits = limits
+        self._off_loop = OffLoop("starts")
+        self._submissions = submissions
+        self._kind = Kind(_RPC, run_service_pb2.SubmitStartsResponse, self._take)
+        self._reading: set[asyncio.Task[None]] = set()
+
+    async def start(
+        self, request: run_service_pb2.StartRunRequest, tenant: int, trace: str | None
+    ) -> run_service_pb2.StartRunResponse:
+        """StartRun."""
+        size = len(request.data)
+        asked = await self._off_loop.run(size, _start_request, request, tenant, self._limits, trace=trace)
+        started = await self._starter.start(asked)
+        return await self._response(asked, started)
+
+    async def serve(
+        self, messages: AsyncIterator[run_service_pb2.SubmitStartsRequest]
+    ) -> AsyncIterator[run_service_pb2.SubmitStartsResponse]:
+        """SubmitStarts."""
+        async for message in self._submissions.serve(self._kind, messages):
+            yield message
+
+    async def _take(self, submission: Submission) -> None:
+        """Start what was submitted. Raises what is wrong with it."""
+        asked = await self._off_loop.run(
+            len(submission.request.data),
+            _start_request,
+            submission.request,
+            submission.caller.tenant,
+            self._limits,
+            trace=submission.trace,
+            id=submission.id,
+            again=submission.again,
+        )
+
+        def tell(end: Started | Exception) -> None:
+            if isinstance(end, Exception):
+                submission.fail(end)
+            elif end.fresh is not None:
+                submission.answer(_fresh_response(asked, end.run, end.fresh))
+            else:
+                reading = asyncio.create_task(self._read(submission, asked, end), name="read a found run")
+                self._reading.add(reading)
+                reading.add_done_callback(self._reading.discard)
+
+        self._starter.submit(asked, tell)
+
+    async def _read(self, submission: Submission, asked: StartRequest, started: Started) -> None:
+        try:
+            submission.answer(await self._response(asked, started))
+        except Exception as error:
+            submission.fail(error)
+
+    async def _response(self, asked: StartRequest, started: Started) -> run_service_pb2.StartRunResponse:
+        """The run as it is. One that was started just now is not read again."""
+        if started.fresh is not None:
+            return _fresh_response(asked, started.run, started.fresh)
+        try:
+            run = convert_run.run(await self._reader.one(asked.tenant, started.run))
+            return run_service_pb2.StartRunResponse(run=run, existing=not started.is_new)
+        except Unavailable:
+            if not started.is_new:
+                raise
+            # It is committed: that it cannot be read must not look as if it were not.
+            return _fresh_response(asked, started.run, _half_known(asked, started.run))
+
+
+def _start_request(
+    request: run_service_pb2.StartRunRequest,
+    tenant: int,
+    limits: StartLimits,
+    *,
+    trace: str | None,
+    id: UUID | None = None,
+    again: bool = False,
+) -> StartRequest:
+    key = request.idempotency_key if request.HasField("idempotency_key") else None
+    tags = check_start(idempotency_key=key, tags=request.tags, limits=limits)
+    return StartRequest(
+        tenant=tenant,
+        project=request.project,
+        workflow=request.workflow,
+        data=start_data(request.data, limits),
+        idempotency_key=key,
+        test=request.test,
+        delay_ms=duration_ms(request, "delay"),
+        at_ms=unix_ms(request, "at"),
+        tags=tags,
+        trace=trace,
+        id=id,
+        again=again,
+    )
+
+
+def _half_known(asked: StartRequest, run: UUID) -> FreshRun:
+    return FreshRun(
+        created_ms=ulid_unix_ms(run),
+        due_ms=asked.at_ms,
+        timeout_ms=None,
+        key=asked.idempotency_key,
+        trace=asked.trace,
+    )
+
+
+def _fresh_response(asked: StartRequest, id: UUID, fresh: FreshRun) -> run_service_pb2.StartRunResponse:
+    run = resources_pb2.Run(
+        id=ulid_text(id),
+        workflow=asked.workflow,
+        project=asked.project,
+        state=resources_pb2.RUN_STATE_QUEUED,
+        source=resources_pb2.RUN_SOURCE_API,
+        test=asked.test,
+        tags=asked.tags,
+        idempotency_key=fresh.key,
+        created_at=timestamp(fresh.created_ms),
+        due_at=timestamp(fresh.due_ms),
+        timeout_at=timestamp(fresh.timeout_ms),
+        trace_id=convert_run.trace_id(fresh.trace),
+    )
+    return run_service_pb2.StartRunResponse(run=run)
