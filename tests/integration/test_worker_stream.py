@@ -369,6 +369,19 @@ class TestIdentity:
             assert (await one.ack()).outcome == pb.ACK_OUTCOME_ABANDONED
             assert await rows.status(run) is Status.CANCELLED
 
+    @pytest.mark.parametrize(
+        ("cancelled", "last"), [(True, sleep("nap")), (False, {"op": "dance", "id": "a"})], ids=["fenced", "no op"]
+    )
+    async def test_a_last_op_that_is_not_committed_has_an_answer_too(
+        self, hand: Hand, cancelled: bool, last: dict[str, Any]
+    ) -> None:
+        async with stream_executor(hand.database, hand.tenant) as executor, worker(executor) as one:
+            run, key = await begin(hand, executor, one)
+            if cancelled:
+                await hand.cancel(run)
+            await one.op(key, 1, last, last=True)
+            assert (await one.next("cancel")).key == key
+
 
 class TestCredits:
     async def test_s5_no_invocation_is_sent_without_a_credit(self, hand: Hand, rows: LiveRows) -> None:

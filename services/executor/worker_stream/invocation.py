@@ -79,6 +79,11 @@ class LiveInvocation:
         """Whether the worker is executing and nothing of it waits here."""
         return not self._ops and not self.over and self._fault is None
 
+    @property
+    def answered(self) -> bool:
+        """Whether the worker has ended it, and has an answer to each of its ops."""
+        return self.over and self._received == self.committed
+
     def arrived(self, op: pb.Op, now: float) -> bool:
         """An op came. False for one that is here already: it is answered when it is committed."""
         if op.number <= self._received and op.number > self.committed:

@@ -128,10 +128,10 @@ class WorkerSession:
         return self._running.get(key_of(key))
 
     def close(self, invocation: LiveInvocation, reason: str = "") -> None:
-        """The invocation is over. A worker that has not said so itself is told why; its credit is free again."""
+        """The invocation is over. A worker that expects to hear of it again is told why; its credit is free again."""
         if self._running.pop(invocation.key, None) is None:
             return
-        if not invocation.over:
+        if not invocation.answered:
             self.send(pb.EngineMessage(cancel=pb.Cancel(key=invocation.message_key, reason=reason)))
         self._credits_changed(self)
 
