@@ -57,6 +57,8 @@ from services.executor.lease import Lease
 from services.executor.owner import Owner
 from services.executor.project_function import ProjectFunctions
 from services.executor.spans import ExecutorSpans
+from services.executor.worker_stream.adoption import Adoption
+from services.executor.worker_stream.affinities import Affinities
 from services.executor.worker_stream.deliveries import Deliveries
 from services.executor.worker_stream.drive import StreamDriver
 from services.executor.worker_stream.handshake import Handshake
@@ -107,7 +109,7 @@ def build(settings: Settings, runtime: Runtime, probe: Probe = no_probe) -> list
     parts = _Parts(
         settings, runtime, theirs, database, bus, sealer, definitions, current, calls, traces, sessions, probe
     )
-    executor = Executor(bus, current, parts.incarnation, announce_drain=sessions.announce_drain)
+    executor = Executor(bus, current, parts.incarnation, sessions=sessions)
     workers = Handshake(
         database,
         definitions,
@@ -132,6 +134,7 @@ def build(settings: Settings, runtime: Runtime, probe: Probe = no_probe) -> list
         credentials=server_credentials(settings.rpc),
         plaintext=settings.rpc.plaintext,
         name="grpc-executor",
+        shared=runtime.slot is not None,
     )
     return [
         DatabaseComponent(database, runtime.health),
@@ -168,14 +171,15 @@ class _Parts:
         runtime, settings = self.runtime, self.settings
         ids = UlidFactory(self.theirs, runtime.random)
         hints = Hints(self.bus)
-        node = f"{socket.gethostname()}/{os.getpid()}"
+        slot = "" if runtime.slot is None else f"/{runtime.slot}"
+        node = f"{socket.gethostname()}{slot}/{os.getpid()}"
         owner = Owner(settings.database.url, node=node, settings=settings.lease, clock=runtime.clock)
         pipeline = Pipeline(settings.database.url, owner=owner.id)
         acceptor = EventAcceptor(self.database, self.definitions, hints, ids, self.traces)
         aftermath = Aftermath(self.database, hints, acceptor, self.theirs, self.traces)
         spans = ExecutorSpans(runtime.telemetry)
 
-        def claimer(room: Callable[[], int], accept: Callable[[Lease], None]) -> Claimer:
+        def claimer(room: Callable[[], int], accept: Callable[[Lease], object]) -> Claimer:
             return Claimer(
                 self.database,
                 self.definitions,
@@ -196,7 +200,7 @@ class _Parts:
         )
 
         def driver(may_go_on: Callable[[], bool]) -> Dispatcher:
-            return self._dispatcher(commits, spans, may_go_on)
+            return self._dispatcher(commits, spans, Affinities(self.database, owner.id), may_go_on)
 
         return Incarnation(
             owner=owner,
@@ -204,11 +208,17 @@ class _Parts:
             aftermath=aftermath,
             database=self.database,
             slots=settings.executor.slots,
+            hints=hints,
+            adoption=Adoption(self.database, self.definitions, hints, owner=owner.id),
+            part=self.sessions.part,
+            park_s=settings.executor.resume_grace_s,
             make_claimer=claimer,
             make_driver=driver,
         )
 
-    def _dispatcher(self, commits: Commits, spans: ExecutorSpans, may_go_on: Callable[[], bool]) -> Dispatcher:
+    def _dispatcher(
+        self, commits: Commits, spans: ExecutorSpans, affinities: Affinities, may_go_on: Callable[[], bool]
+    ) -> Dispatcher:
         stream = StreamDriver(
             commits=commits,
             deliveries=Deliveries(self.database),
@@ -221,7 +231,7 @@ class _Parts:
             may_go_on=may_go_on,
         )
         http = Driver(invoker=self._invoker(), commits=commits, spans=spans, may_go_on=may_go_on)
-        return Dispatcher(http=http, stream=stream, sessions=self.sessions, may_go_on=may_go_on)
+        return Dispatcher(http=http, stream=stream, sessions=self.sessions, affinities=affinities, may_go_on=may_go_on)
 
     def _invoker(self) -> Invoker:
         return Invoker(

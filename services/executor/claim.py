@@ -40,7 +40,7 @@ class Claimer:
         *,
         owner: int,
         room: Callable[[], int],
-        accept: Callable[[Lease], None],
+        accept: Callable[[Lease], object],
         spans: ExecutorSpans,
         pools: PoolClaims,
     ) -> None:

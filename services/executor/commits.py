@@ -95,6 +95,7 @@ class Commits:
             decision, item = self._decide(lease, FunctionFailed(fault))
             item = invocation.committing(item)
             done = await self._pipeline.commit(item)
+        invocation.committed()
         await self._probe("after commit")
         return decision, item, done
 

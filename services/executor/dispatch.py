@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from services.executor.drive import Driver
 from services.executor.lease import Lease
+from services.executor.worker_stream.affinities import Affinities
 from services.executor.worker_stream.drive import StreamDriver
 from services.executor.worker_stream.sessions import WorkerSessions
 
@@ -14,15 +15,27 @@ class Dispatcher:
     """Drives runs. One instance serves all leases of an owner."""
 
     def __init__(
-        self, *, http: Driver, stream: StreamDriver, sessions: WorkerSessions, may_go_on: Callable[[], bool]
+        self,
+        *,
+        http: Driver,
+        stream: StreamDriver,
+        sessions: WorkerSessions,
+        affinities: Affinities,
+        may_go_on: Callable[[], bool],
     ) -> None:
         self._http = http
         self._stream = stream
         self._sessions = sessions
+        self._affinities = affinities
         self._may_go_on = may_go_on
 
     async def drive(self, lease: Lease) -> bool:
         """Drive the run until it rests or ends (True), or may not go on here and is still held (False)."""
+        if lease.under_way is not None:
+            session = self._sessions.find(lease.tenant, lease.project.id, lease.affinity)
+            if session is not None and await self._stream.go_on(lease, session, lease.under_way):
+                return True
+            lease.under_way = None
         while self._may_go_on():
             if not await self._stream.definitions.follow(lease):
                 return False
@@ -30,7 +43,11 @@ class Dispatcher:
             if session is None and lease.project.by_workers:
                 return False  # whoever has a worker with room takes it
             if session is None:
+                await self._affinities.assign(lease, None)
                 return await self._http.drive(lease)
+            if session.session != lease.affinity:
+                await self._affinities.assign(lease, session.session)
+                continue  # meanwhile it may have no credit left
             if await self._stream.drive(lease, session):
                 return True
         return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from uuid import UUID
@@ -17,10 +18,14 @@ from services.core.store.database import ServerChanged
 from services.executor.current_definitions import CurrentDefinitions
 from services.executor.incarnation import Incarnation
 from services.executor.owner import OwnerLost
+from services.executor.worker_stream.session import Brought, WorkerSession
+from services.executor.worker_stream.sessions import WorkerSessions
 
 log = logging.getLogger(__name__)
 
 _PAUSE_S = 0.5
+_ALIVE_S = 10.0
+"""For how long a worker that brings something along waits for an owner that may take it over."""
 
 
 class Executor(Component):
@@ -34,10 +39,10 @@ class Executor(Component):
         definitions: CurrentDefinitions,
         make_incarnation: Callable[[], Incarnation],
         *,
-        announce_drain: Callable[[], None],
+        sessions: WorkerSessions,
     ) -> None:
-        """`announce_drain` tells the workers that this process stops, before their runs are given back."""
-        self._announce_drain = announce_drain
+        self._sessions = sessions
+        sessions.adopt_with(self._adopt)
         self._bus = bus
         self._definitions = definitions
         self._make_incarnation = make_incarnation
@@ -60,7 +65,7 @@ class Executor(Component):
 
     async def drain(self) -> None:
         """Finish the steps that run, hand the rest back."""
-        self._announce_drain()
+        self._sessions.announce_drain()  # before their runs are given back
         if self._current is not None:
             await self._current.drain()
 
@@ -79,7 +84,10 @@ class Executor(Component):
                 log.warning("cannot register: the database is away")
                 await asyncio.sleep(_PAUSE_S)
                 continue
-            hear_no_more = await self._bus.on_cancel(incarnation.owner.id, self._abandon)
+            hearings = (
+                await self._bus.on_cancel(incarnation.owner.id, self._abandon),
+                await self._bus.on_mail(incarnation.owner.id, self._mailed),
+            )
             self._current = incarnation
             self._alive.set()
             log.info("holding runs", extra={"owner": incarnation.owner.id})
@@ -90,7 +98,8 @@ class Executor(Component):
                 self._current = None
                 self._alive.clear()
             finally:
-                await hear_no_more()
+                for hear_no_more in hearings:
+                    await hear_no_more()
 
     async def _take_hints(self, hints: Sequence[ReadyHint]) -> None:
         if self._current is not None:
@@ -100,6 +109,17 @@ class Executor(Component):
     async def _take_pooled(self, workflows: tuple[int, ...]) -> None:
         if self._current is not None:
             self._current.pooled(workflows)
+
+    async def _mailed(self, runs: tuple[UUID, ...]) -> None:
+        if self._current is not None:
+            self._current.mailed(runs)
+
+    async def _adopt(self, session: WorkerSession, items: Sequence[Brought]) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_ALIVE_S):
+                await self._alive.wait()
+        if self._current is not None:
+            await self._current.adopt(session, items)
 
     async def _abandon(self, runs: tuple[UUID, ...]) -> None:
         if self._current is not None:

@@ -7,12 +7,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
 
 from services.core.domain.errors import Unavailable
+from services.core.engine.hints import Hints
 from services.core.store.database import Database
 from services.core.store.pipeline import Pipeline
 from services.core.store.queries import queries
@@ -20,6 +21,8 @@ from services.executor.aftermath import Aftermath
 from services.executor.claim import Claimer
 from services.executor.lease import Lease
 from services.executor.owner import Owner
+from services.executor.worker_stream.adoption import Adoption
+from services.executor.worker_stream.session import Brought, WorkerSession
 
 log = logging.getLogger(__name__)
 
@@ -53,10 +56,22 @@ class Incarnation:
         aftermath: Aftermath,
         database: Database,
         slots: int,
-        make_claimer: Callable[[Callable[[], int], Callable[[Lease], None]], Claimer],
+        hints: Hints,
+        adoption: Adoption,
+        part: Callable[[], None],
+        park_s: float,
+        make_claimer: Callable[[Callable[[], int], Callable[[Lease], object]], Claimer],
         make_driver: Callable[[Callable[[], bool]], Drives],
     ) -> None:
+        """`part` tells workers that their runs are not held here any more; `park_s`: for how long what they execute is
+        kept for them when this process stops.
+        """
         self.owner = owner
+        self._hints = hints
+        self._adoption = adoption
+        self._part = part
+        self._park_ms = round(park_s * 1_000)
+        self._over = False
         self._pipeline = pipeline
         self._aftermath = aftermath
         self._database = database
@@ -83,6 +98,13 @@ class Incarnation:
         if not self._draining:
             self._claimer.pooled(workflows)
 
+    def mailed(self, runs: Iterable[UUID]) -> None:
+        """Somebody says that something was delivered to these runs of ours: a worker that executes one is told."""
+        for run in runs:
+            held = self._held.get(run)
+            if held is not None and held.lease.under_way is not None:
+                held.lease.under_way.mailed()
+
     def abandon(self, runs: Iterable[UUID]) -> asyncio.Task[None]:
         """Somebody says that these runs are not ours any more: stop the invocations of those that are not.
 
@@ -103,8 +125,7 @@ class Incarnation:
                 group.create_task(self._claimer.run(), name="claimer")
                 group.create_task(self.owner.keep(lambda: self._held.keys()), name="heartbeat")
         finally:
-            for task in (*(held.task for held in self._held.values()), *self._doubts):
-                task.cancel()
+            self._end()
 
     async def drain(self) -> None:
         """Take no more runs, let those in a step end it, give them back without an attempt (rulings O8)."""
@@ -116,16 +137,23 @@ class Incarnation:
 
     async def leave(self) -> None:
         """Give back whatever is still held, without an attempt (rulings O8), then stop existing."""
-        for held in list(self._held.values()):
-            held.task.cancel()
+        self._end()
         try:
             # The database knows best: runs whose tasks were cancelled before this are in no memory any more.
             async with self._database.connection() as connection:
-                rows = await connection.fetch(queries("executor")["held_runs"], self.owner.id)
-            await self._let_go([row["id"] for row in rows])
+                rows = await connection.fetch(queries("executor")["leave"], self.owner.id, self._park_ms)
+            for row in rows:
+                self._hints.timers(row["run"], row["due_ms"])
         except Unavailable:
             log.warning("what is still held is left to be recovered: the database is away")
         await self.owner.leave()
+
+    def _end(self) -> None:
+        """Hold nothing any more. A worker that is told of a cancellation drops what it has: so they are left first."""
+        self._over = True
+        self._part()
+        for task in (*(held.task for held in self._held.values()), *self._doubts):
+            task.cancel()
 
     async def wait_for_room(self) -> int:
         """How many more runs may be held; waits until it is at least one, or until this life drains."""
@@ -142,11 +170,19 @@ class Incarnation:
     def _may_go_on(self) -> bool:
         return not self._draining and self.owner.may_invoke
 
-    def _accept(self, lease: Lease) -> None:
+    async def adopt(self, session: WorkerSession, items: Sequence[Brought]) -> None:
+        """Take over what a worker brings along from another executor, and answer it about each item."""
+        await self._adoption.take_over(session, items, self._held.keys(), self._accept)
+
+    def _accept(self, lease: Lease) -> bool:
+        """Hold it; False when this life is over, and the run is left to be recovered."""
+        if self._over:
+            return False
         before = self._held.get(lease.run)
         if before is not None:
             before.task.cancel()  # it was taken from us and has come back: what the earlier lease still does is fenced
         self._held[lease.run] = _Held(lease, asyncio.create_task(self._hold(lease), name=f"run {lease.run}"))
+        return True
 
     async def _hold(self, lease: Lease) -> None:
         try:
@@ -185,8 +221,3 @@ class Incarnation:
         async with self._database.connection() as connection:
             await connection.fetch(queries("executor")["settle_pool"], self.owner.id, [lease.run], [lease.project.id])
         self._claimer.given_back(lease)
-
-    async def _let_go(self, runs: list[UUID]) -> None:
-        if runs:
-            async with self._database.connection() as connection:
-                await connection.fetch(queries("executor")["let_go"], self.owner.id, runs)

@@ -17,6 +17,7 @@ from services.core.domain.transition import Decision
 from services.core.engine.definitions import ProjectEntry, TenantDefinitions, WorkflowEntry
 from services.core.runtime.ids import ulid_text
 from services.core.store.commit_item import CommitItem, Committed
+from services.executor.worker_stream.invocation import LiveInvocation
 
 
 @dataclass(slots=True, kw_only=True)
@@ -26,7 +27,7 @@ class Lease:
 
     `span` is the trace context of the invocation in progress: what it starts and sends goes below it. `unnamed`: the
     ids of events that it has sent are not known yet, so it does not go on. `affinity`: the worker's session that
-    it was claimed for, or that executes it.
+    it was claimed for, or that executes it. `under_way`: the invocation over its stream.
     """
 
     run: UUID
@@ -58,6 +59,7 @@ class Lease:
     open_steps: dict[str, str] = field(default_factory=dict)
     invocations: int = 0
     affinity: str | None = None
+    under_way: LiveInvocation | None = None
     _trigger: dict[str, Any] | None = None
     _run_text: str | None = None
     _frame: RequestFrame | None = None

@@ -19,6 +19,8 @@ from services.core.store.commit_item import CommitItem, Fenced
 from services.executor.lease import Lease
 
 _ERROR_CHARS = 1_000
+_MAX_OPENED = 100
+"""Names of opened steps that the span of an invocation has at most."""
 
 
 class ExecutorSpans:
@@ -49,7 +51,7 @@ class ExecutorSpans:
         )
 
     def invocation(self, lease: Lease) -> Invocation:
-        """An invocation of the run's function, from its request to the commit of its answer: a context manager."""
+        """An invocation of the run's function, from its request to the commit of its end: a context manager."""
         if lease.trace is None or not self._runs.follows(lease.trace):
             return Invocation(None, self._runs, lease, lease.trace)
         return Invocation(self._telemetry, self._runs, lease, self._telemetry.below(lease.trace))
@@ -67,6 +69,8 @@ class Invocation:
         self._begun_ns = 0
         self._answered_ns = 0
         self._item: CommitItem | None = None
+        self._opened: list[str] = []
+        self._failure: str | None = None
 
     def __enter__(self) -> Self:
         self._lease.span = self.traceparent
@@ -75,42 +79,45 @@ class Invocation:
         return self
 
     def answered(self) -> None:
-        """The function has answered, or failed to."""
+        """The function has answered, reported something, or failed to."""
         if self._telemetry is not None:
             self._answered_ns = self._telemetry.now_ns()
 
     def committing(self, item: CommitItem) -> CommitItem:
-        """What is committed of the answer: the item, its children placed in the trace."""
+        """What is to be committed of that: the item, its children placed in the trace."""
         self._item = item
         if self._telemetry is not None and item.start_rows:
             placed = tuple(row._replace(trace=self._runs.place(self.traceparent)) for row in item.start_rows)
             self._item = replace(item, start_rows=placed)
         return self._item
 
+    def committed(self) -> None:
+        """It is committed. An invocation over a stream has many commits, each with steps and children of its own."""
+        if self._telemetry is None or self._item is None:
+            return
+        item, lease = self._item, self._lease
+        self._failure = next((_told(row.error) for row in item.attempt_rows if row.sid is None), None)
+        opened = [f"{WAIT_WORDS[row.kind]} {row.sid}" for row in item.wait_rows if row.sid and row.run == lease.run]
+        self._opened += opened[: _MAX_OPENED - len(self._opened)]
+        self._record_steps(self._telemetry, item)
+        self._record_children(item)
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._telemetry is None:
-            return
-        item = self._item if error is None else None
-        self._record(self._telemetry, item, error)
-        if item is not None:
-            self._record_steps(self._telemetry, item)
-            self._record_children(item)
+        if self._telemetry is not None:
+            self._record(self._telemetry, error)
 
-    def _record(self, telemetry: Telemetry, item: CommitItem | None, error: BaseException | None) -> None:
+    def _record(self, telemetry: Telemetry, error: BaseException | None) -> None:
         lease = self._lease
         attributes: dict[str, Attribute] = {
             **run_attributes(lease.run, lease.entry.name),
             "runr.attempt": self._attempt,
         }
-        failure = None
-        if item is not None:
-            failure = next((_told(row.error) for row in item.attempt_rows if row.sid is None), None)
-            opened = [f"{WAIT_WORDS[row.kind]} {row.sid}" for row in item.wait_rows if row.sid and row.run == lease.run]
-            if opened:
-                attributes["runr.opened"] = opened
-        elif isinstance(error, Fenced):
+        failure = self._failure
+        if self._opened:
+            attributes["runr.opened"] = self._opened
+        if isinstance(error, Fenced):
             attributes["runr.fenced"] = True
             failure = "fenced: the run was not held by this process any more"
         elif error is not None:

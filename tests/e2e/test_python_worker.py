@@ -13,6 +13,9 @@ from runr_workflows import AsyncStep, Context, InvokeError, Step, StepError, Wor
 from tests.support.cuttable import cuttable
 from tests.support.rest import Rest, steps_of
 from tests.support.stack import Stack
+from tests.support.transports import only_over
+
+pytestmark = only_over("stream", because="the worker of the SDK is the subject")
 
 
 @asynccontextmanager
@@ -97,6 +100,41 @@ async def test_retries_with_a_backoff_and_a_failure_that_is_caught(stack: Stack,
         assert await rest.completed(run) == ["done", "RuntimeError"]
     assert attempts == [0, 1]
     assert steps_of(await rest.run(run)) == {"flaky": "completed", "never": "failed"}
+
+
+async def test_what_comes_while_a_step_executes_lets_the_step_beside_it_go_on(stack: Stack, rest: Rest) -> None:
+    wf, gate, begun = await registry(rest), asyncio.Event(), asyncio.Event()
+
+    @wf.workflow("child")
+    async def child(ctx: Context, step: AsyncStep) -> str:
+        return "child"
+
+    @wf.workflow("beside")
+    async def beside(ctx: Context, step: AsyncStep) -> list[Any]:
+        async def blocked() -> str:
+            begun.set()
+            await gate.wait()
+            return "long"
+
+        async def opened() -> None:
+            gate.set()
+
+        async def branch() -> Any:
+            event = await step.wait_for_event("hear", "told")
+            await step.sleep("nap", "50ms")
+            end = await step.invoke("child", child)
+            await step.run("open", opened)
+            return [event and event["name"], end]
+
+        return list(await asyncio.gather(step.run("blocked", blocked), branch()))
+
+    async with working(stack, wf):
+        run = await rest.start("beside")
+        await asyncio.wait_for(begun.wait(), 30)
+        while not await stack.value("select count(*) from rt.wait where event = 'told'"):
+            await asyncio.sleep(0.02)
+        await rest.send("told")
+        assert await rest.completed(run) == ["long", ["told", "child"]]
 
 
 async def test_many_runs_of_sync_and_async_code_side_by_side(stack: Stack, rest: Rest) -> None:

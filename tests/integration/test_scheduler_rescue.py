@@ -61,7 +61,7 @@ async def test_the_run_of_a_silent_owner_moves_and_counts_as_worker_lost(
     run = await rows.held(owner)
     held = await rows.live(run)
     assert held is not None
-    assert await rescue.run_once() == {"buried": 1, "rescued": 1, "failed": 0}
+    assert await rescue.run_once() == {"buried": 1, "rescued": 1, "failed": 0, "parked": 0}
     live = await rows.live(run)
     assert live is not None
     assert (live["st"], live["owner"], live["fn_att"], live["att"]) == ("q", None, 1, 1)
@@ -72,7 +72,7 @@ async def test_the_run_of_a_silent_owner_moves_and_counts_as_worker_lost(
     assert json.loads(attempt["error"])["name"] == "WorkerLost"
     assert recorder.ready == [run]
     assert ends.count == 0
-    assert await rescue.run_once() == {"buried": 0, "rescued": 0, "failed": 0}
+    assert await rescue.run_once() == {"buried": 0, "rescued": 0, "failed": 0, "parked": 0}
 
 
 async def test_what_the_dead_owner_still_commits_is_fenced(rows: LiveRows, rescue: Rescue) -> None:
@@ -97,7 +97,7 @@ async def test_the_last_attempt_fails_the_run(rows: LiveRows, rescue: Rescue, re
     parent = await rows.start_one()
     run = await rows.held(owner, max_att=1, parent=parent)
     await rows.rest("w", [rows.wait("c", child=run)], run=parent)
-    assert await rescue.run_once() == {"buried": 1, "rescued": 0, "failed": 1}
+    assert await rescue.run_once() == {"buried": 1, "rescued": 0, "failed": 1, "parked": 0}
     assert await rows.status(run) is Status.FAILED
     end = await rows.row("select error, epoch, att from rt.ends where run = $1", run)
     assert end is not None
@@ -155,10 +155,10 @@ async def test_c19_a_slow_owner_with_a_living_session_is_not_buried_early(
     owner = await rows.owner(silent_ms=20_000)
     run = await rows.held(owner)
     async with session_lock(postgres_url, owner):
-        assert await rescue.run_once() == {"buried": 0, "rescued": 0, "failed": 0}
+        assert await rescue.run_once() == {"buried": 0, "rescued": 0, "failed": 0, "parked": 0}
         assert await rows.status(run) is Status.RUNNING
     await until(lambda: is_unlocked(rows, owner))
-    assert await rescue.run_once() == {"buried": 1, "rescued": 1, "failed": 0}
+    assert await rescue.run_once() == {"buried": 1, "rescued": 1, "failed": 0, "parked": 0}
 
 
 async def test_a_session_alone_keeps_nobody_alive_past_the_ttl(
@@ -197,7 +197,7 @@ async def test_runs_of_owners_that_are_unknown_or_were_buried_by_others_are_foun
 ) -> None:
     buried = await rows.owner(dead=True)
     runs = [await rows.held(12345), await rows.held(buried)]
-    assert await rescue.run_once() == {"buried": 0, "rescued": 2, "failed": 0}
+    assert await rescue.run_once() == {"buried": 0, "rescued": 2, "failed": 0, "parked": 0}
     assert [await rows.status(run) for run in runs] == [Status.QUEUED, Status.QUEUED]
 
 

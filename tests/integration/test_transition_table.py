@@ -39,6 +39,7 @@ class Placed:
     status: Status
     gated: bool
     failures: int = 0
+    streamed: bool = False
 
     @property
     def lines_up(self) -> bool:
@@ -51,6 +52,7 @@ class Placed:
             max_attempts=MAX_ATTEMPTS,
             function_failures=self.failures,
             gated=self.lines_up,
+            streamed=self.streamed,
         )
 
     def leads_to(self, cause: Cause) -> Status | None:
@@ -193,6 +195,50 @@ async def test_lease_expired(rows: LiveRows, failures: int) -> None:
         kept = await rows.value("select fn_att from rt.live where id = $1", one.run)
         assert kept in (None, decision.function_failures)
         assert (await fences(rows, one.run))["epoch"] > 5
+
+
+async def test_lease_expired_of_what_a_worker_executes(rows: LiveRows) -> None:
+    placed = [replace(one, streamed=True) for one in await place_all(rows, failures=MAX_ATTEMPTS - 1)]
+    await rows.value("update rt.live set affinity = gen_random_uuid()")
+    await compare(rows, placed, causes.LeaseExpired(), lambda: rows.rows("select * from rt.rescue_v1(1000)"))
+    for one in placed:
+        if one.status is Status.RUNNING:
+            assert await rows.value("select slot from rt.live where id = $1", one.run) == one.gated
+
+
+async def test_let_go_of_what_a_worker_executes(rows: LiveRows) -> None:
+    placed = [replace(one, streamed=True) for one in await place_all(rows)]
+    await rows.value("update rt.live set affinity = gen_random_uuid()")
+
+    async def leave() -> None:
+        for row in await rows.rows("select owner from rt.live where owner is not null"):
+            await rows.rows("select * from rt.leave_v1($1, 60000)", row["owner"])
+
+    await compare(rows, placed, causes.LetGo(), leave)
+
+
+async def test_resumed(rows: LiveRows) -> None:
+    placed = await place_all(rows)
+    session, owner = uuid.uuid4(), secrets.randbits(63)
+    await rows.value("update rt.live set affinity = $1", session)
+
+    async def take_over() -> None:
+        for one in placed:
+            epoch = 4 if one.status is Status.PARKED else 5
+            query = "select * from rt.take_over_v1($1, $2, $3, array[1], $4, $5)"
+            await rows.rows(query, owner, session, rows.tenant, [one.run], [epoch])
+
+    await compare(rows, placed, causes.Resumed(), take_over)
+    for one in placed:
+        if one.status in (Status.RUNNING, Status.PARKED):
+            assert (await fences(rows, one.run))["epoch"] == 6
+
+
+@pytest.mark.parametrize("failures", [MAX_ATTEMPTS - 2, MAX_ATTEMPTS - 1])
+async def test_due_of_a_park(rows: LiveRows, failures: int) -> None:
+    placed = [one for one in await place_all(rows, failures=failures) if one.status is Status.PARKED]
+    await open_waits(rows, placed, "p", -1)
+    await compare(rows, placed, causes.Due(), lambda: rows.rows("select * from rt.fire_v1($1, 1000)", EVERY_PARTITION))
 
 
 @pytest.mark.parametrize("kind", ["s", "e", "b"])

@@ -258,6 +258,51 @@ class TestParallelSteps:
             assert delivery.step_id == "pay"
             assert b'"sum":1' in delivery.step
 
+    async def test_a_delivery_reaches_an_invocation_that_executes_at_once(self, hand: Hand, rows: LiveRows) -> None:
+        async with stream_executor(hand.database, hand.tenant) as executor, worker(executor) as one:
+            run, key = await begin(hand, executor, one)
+            await one.say(reported(key, 1, waiting("pay")), reported(key, 2, sleep("nap")))
+            await one.ack()
+            await one.ack()
+            executor.incarnation.mailed([run])  # a hint that is wrong, or comes twice, does nothing
+            await hand.send("paid", '{"sum":1}')
+            executor.incarnation.mailed([run])
+            delivery = await one.next("delivery")
+            assert (delivery.step_id, b'"sum":1' in delivery.step) == ("pay", True)
+            await hand.fire(run)
+            executor.incarnation.mailed([run])
+            assert (await one.next("delivery")).step_id == "nap"
+            await one.op(key, 3, DONE, last=True)
+            assert (await one.ack()).yield_reason == pb.YIELD_REASON_ENDED
+            assert await rows.status(run) is Status.COMPLETED
+
+    async def test_an_end_that_crosses_a_delivery_is_no_fault(self, hand: Hand, rows: LiveRows) -> None:
+        async with stream_executor(hand.database, hand.tenant) as executor, worker(executor) as one:
+            run, key = await begin(hand, executor, one)
+            await one.op(key, 1, waiting("pay"))
+            await one.ack()
+            await hand.send("paid")
+            executor.incarnation.mailed([run])
+            await one.next("delivery")
+            await one.end(key)
+            execute, request = await one.execute()
+            assert execute.key.invocation == 2
+            assert request["steps"]["pay"]["status"] == "completed"
+            assert await rows.value("select count(*) from rt.attempts where run = $1", run) == 0
+
+    async def test_a_delivery_that_was_lost_with_a_stream_is_sent_again(self, hand: Hand) -> None:
+        async with stream_executor(hand.database, hand.tenant) as executor:
+            async with worker(executor) as one:
+                run, key = await begin(hand, executor, one)
+                await one.op(key, 1, waiting("pay"))
+                await one.ack()
+                await hand.send("paid")
+                executor.incarnation.mailed([run])
+                await one.next("delivery")
+            async with worker(executor, session=one.session) as back:
+                await back.say(pb.WorkerMessage(resume=pb.Resume(items=[pb.Resume.Item(key=key)])))
+                assert (await back.next("delivery")).step_id == "pay"
+
     async def test_c5_nobody_sleeps_over_a_delivery_that_came_before_the_end(self, hand: Hand) -> None:
         async with stream_executor(hand.database, hand.tenant) as executor, worker(executor) as one:
             run, key = await begin(hand, executor, one)

@@ -43,6 +43,8 @@ from services.executor.invoke import Invoker
 from services.executor.lease import Lease
 from services.executor.owner import Owner
 from services.executor.spans import ExecutorSpans
+from services.executor.worker_stream.adoption import Adoption
+from services.executor.worker_stream.affinities import Affinities
 from services.executor.worker_stream.deliveries import Deliveries
 from services.executor.worker_stream.drive import StreamDriver
 from services.executor.worker_stream.pool_claims import PoolClaims
@@ -181,7 +183,7 @@ def make_incarnation(
     current = CurrentDefinitions(database, defs)
     invoker = Invoker(client, current, settings=settings, limits=WorkflowLimits(), clock=clock, jitter=random.Random(1))
 
-    def claimer(room: Callable[[], int], accept: Callable[[Lease], None]) -> Claimer:
+    def claimer(room: Callable[[], int], accept: Callable[[Lease], object]) -> Claimer:
         pools = PoolClaims(workers, hints)
         return Claimer(database, defs, owner=owner.id, room=room, accept=accept, spans=spans, pools=pools)
 
@@ -209,7 +211,8 @@ def make_incarnation(
             may_go_on=may_go_on,
         )
         http = Driver(invoker=invoker, commits=commits, spans=spans, may_go_on=may_go_on)
-        return Dispatcher(http=http, stream=stream, sessions=workers, may_go_on=may_go_on)
+        affinities = Affinities(database, owner.id)
+        return Dispatcher(http=http, stream=stream, sessions=workers, affinities=affinities, may_go_on=may_go_on)
 
     return Incarnation(
         owner=owner,
@@ -217,6 +220,10 @@ def make_incarnation(
         aftermath=aftermath,
         database=database,
         slots=slots,
+        hints=hints,
+        adoption=Adoption(database, defs, hints, owner=owner.id),
+        part=workers.part,
+        park_s=5.0,
         make_claimer=claimer,
         make_driver=driver,
     )

@@ -68,6 +68,7 @@ async def stream_executor(
     incarnation = make_incarnation(
         database, ScriptedFunctions({}), definitions=definitions, sessions=sessions, **options
     )
+    sessions.adopt_with(incarnation.adopt)
     async with database.connection() as connection:
         keys = open_keys(sealer, await get_project(connection, tenant, "default"), 0)
     assert keys is not None

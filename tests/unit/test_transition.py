@@ -73,6 +73,7 @@ EVERY_CAUSE: list[Cause] = [
     causes.Delivered(),
     causes.SlotGranted(),
     causes.LetGo(),
+    causes.Resumed(),
     causes.Cancel(),
     causes.DeadlinePassed(),
     causes.Retried(),
@@ -99,6 +100,15 @@ def test_a_cause_leads_where_the_table_says_or_is_refused(cause: Cause, status: 
     decision = decide(state, cause, NOW)
     assert decision.status in ways
     assert decision.status.is_terminal == any(isinstance(effect, EndRun) for effect in decision.effects)
+
+
+@pytest.mark.parametrize("cause", [causes.LeaseExpired(), causes.LetGo()])
+def test_what_a_worker_executes_is_kept_for_it_and_is_no_attempt_yet(cause: Cause) -> None:
+    state = RunView(status=Status.RUNNING, max_attempts=1, streamed=True)
+    assert decide(state, cause, NOW).status is Status.PARKED
+    back = decide(RunView(status=Status.PARKED, max_attempts=2), causes.Due(), NOW)
+    assert (back.status, back.function_failures) == (Status.QUEUED, 1)
+    assert decide(RunView(status=Status.PARKED, max_attempts=1), causes.Due(), NOW).status is Status.FAILED
 
 
 def test_an_ended_run_leaves_only_by_retried_and_a_completed_one_never() -> None:

@@ -86,6 +86,11 @@ class DeadlinePassed:
 
 
 @dataclass(frozen=True, slots=True)
+class Resumed:
+    """The worker that executes the run over its stream has come to another executor and goes on there."""
+
+
+@dataclass(frozen=True, slots=True)
 class Retried:
     """The API asks an ended run to go on from where it stopped."""
 
@@ -103,5 +108,6 @@ Cause = (
     | LetGo
     | Cancel
     | DeadlinePassed
+    | Resumed
     | Retried
 )

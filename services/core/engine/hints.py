@@ -81,18 +81,17 @@ class Hints:
             self._publisher.publish_cancel(owner_id, run_ids)
 
     def delivered(self, owners: Iterable[tuple[UUID, int | None]]) -> None:
-        """These runs got something; with each whoever holds it. Those that nobody holds are in the queue.
+        """These runs got something; with each whoever holds it, if anybody does.
 
         A holder reads it with its next commit anyway. That may be long in coming where a worker executes one of several
         steps.
         """
         held: dict[int, list[UUID]] = {}
-        free: list[UUID] = []
         for run, owner in owners:
-            (free if owner is None else held.setdefault(owner, [])).append(run)
-        self.ready(free)
-        for owner, runs in held.items():
-            self._publisher.publish_mail(owner, runs)
+            if owner is not None:
+                held.setdefault(owner, []).append(run)
+        for holder, runs in held.items():
+            self._publisher.publish_mail(holder, runs)
 
     def pooled(self, workflows: Sequence[int]) -> None:
         """These workflows, which only workers serve, have runs in the queue, and no worker of this process has room."""

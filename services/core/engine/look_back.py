@@ -96,6 +96,7 @@ class LookBack:
         self._traces.delivered((row["tenant"], row["run"], row["resolved"]) for row in rows)
         free = [row for row in rows if row["owner"] is None]
         self._hints.ready([row["run"] for row in free if row["ga"] is None])
+        self._hints.delivered((row["run"], row["owner"]) for row in rows)
         await self._gates.grant(row["ga"] for row in free)
         return True
 

@@ -39,6 +39,7 @@ class RunMarks:
         ended = [row for row in rows if row["cancelled"]]
         await self._gates.grant(gate for row in rows for gate in (row["ga"], row["gb"]))
         self._hints.ready([row["run"] for row in rows if not row["cancelled"] and row["owner"] is None])
+        self._hints.delivered((row["run"], row["owner"]) for row in rows if not row["cancelled"])
         holders: dict[int | None, list[UUID]] = defaultdict(list)
         for row in ended:
             holders[row["owner"]].append(row["run"])

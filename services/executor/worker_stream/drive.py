@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -10,9 +11,10 @@ from runr.workflows.v1 import worker_service_pb2 as pb
 
 from services.core.domain.cause import FunctionFailed, Reported, Unwound
 from services.core.domain.envelope import completed_json, error_json, failed_json
+from services.core.domain.errors import Unavailable
 from services.core.domain.function_answer import parse_op
 from services.core.domain.function_op import AnswerLimits
-from services.core.domain.op import FunctionFault, Invoke, Op, RunCompleted, RunFailed, StepCompleted
+from services.core.domain.op import FunctionFault, Invoke, Op, RunCompleted, RunFailed, StepCompleted, StepFailed
 from services.core.domain.run import Status
 from services.core.runtime.clock import Clock
 from services.core.runtime.off_loop import OffLoop
@@ -26,7 +28,10 @@ from services.executor.worker_stream.deliveries import Deliveries
 from services.executor.worker_stream.invocation import Forgotten, LiveInvocation, ReportedOp
 from services.executor.worker_stream.session import WorkerSession
 
+log = logging.getLogger(__name__)
+
 _RESTS = "the run rests, has ended, or is held by another"
+_ENDS = (RunCompleted, RunFailed)
 _NO_ERROR = error_json("Error", "the step failed")
 
 
@@ -54,14 +59,25 @@ class StreamDriver:
                 traceparent=span.traceparent,
                 open_steps=lease.open_steps,
             )
-            try:
-                return await _Drive(self, lease, session, invocation, span).until_over()
-            except Fenced:
-                return True
-            except Forgotten:
-                return None
-            finally:
-                session.close(invocation, _RESTS)
+            lease.under_way = invocation
+            return await self._until_over(lease, session, _Drive(self, lease, session, invocation, span))
+
+    async def go_on(self, lease: Lease, session: WorkerSession, invocation: LiveInvocation) -> bool | None:
+        """The same for an invocation that the worker has brought along from another executor."""
+        with self.spans.invocation(lease) as span:
+            drive = _Drive(self, lease, session, invocation, span, known=frozenset(lease.memo.ids))
+            return await self._until_over(lease, session, drive)
+
+    async def _until_over(self, lease: Lease, session: WorkerSession, drive: _Drive) -> bool | None:
+        try:
+            return await drive.until_over()
+        except Fenced:
+            return True
+        except Forgotten:
+            return None
+        finally:
+            lease.under_way = None
+            session.close(drive.invocation, _RESTS)
 
     async def read_ops(self, reported: Sequence[ReportedOp]) -> list[Op]:
         """The ops in their texts; long ones away from the loop. Raises FunctionFault ProtocolError."""
@@ -76,22 +92,39 @@ class _Drive:
     """One invocation being driven."""
 
     def __init__(
-        self, driver: StreamDriver, lease: Lease, session: WorkerSession, invocation: LiveInvocation, span: Invocation
+        self,
+        driver: StreamDriver,
+        lease: Lease,
+        session: WorkerSession,
+        invocation: LiveInvocation,
+        span: Invocation,
+        *,
+        known: frozenset[str] | None = None,
     ) -> None:
+        """`known`: the steps that were stored when the invocation was taken over from another executor."""
+        self.invocation = invocation
+        self._known = known
         self._driver = driver
         self._lease = lease
         self._session = session
-        self._invocation = invocation
         self._span = span
         self._may_leave = False
+        self._delivered = known is not None
+        """Whether the worker may have been waiting for something that it was given since."""
 
     async def until_over(self) -> bool | None:
         """See `StreamDriver.drive`."""
+        if self._known is not None:
+            await self._catch_up()
         while True:
             try:
-                report = await self._invocation.report()
+                report = await self.invocation.report()
+                if report.mail:
+                    await self._look_for_deliveries()
                 fresh = [op for op in report.ops if not self._answered(op)]
                 ops = await self._driver.read_ops(fresh)
+                if self._known is not None and fresh:
+                    fresh, ops = await self._without_known(fresh, ops)
                 if report.over and not fresh and not self._may_end_so():
                     raise FunctionFault("ProtocolError", "the worker ended the invocation without an op")
             except FunctionFault as fault:
@@ -114,8 +147,7 @@ class _Drive:
 
     async def _settle(self, ops: list[Op], *, over: bool) -> Settled:
         lease = self._lease
-        if over:
-            self._span.answered()
+        self._span.answered()
         if not ops:
             return await self._driver.commits.settle(lease, Unwound(), self._span)
         if any(isinstance(op, Invoke) for op in ops):
@@ -127,14 +159,44 @@ class _Drive:
 
     def _answered(self, op: ReportedOp) -> bool:
         """Whether the op was committed before, and its acknowledgement lost: then it is acknowledged once more."""
-        if op.number > self._invocation.committed:
+        if op.number > self.invocation.committed:
             return False
         self._ack(op.number, pb.ACK_OUTCOME_ALREADY)
         return True
 
+    async def _catch_up(self) -> None:
+        try:
+            last = await self._driver.deliveries.last(self._lease)
+        except Unavailable:
+            return  # the worker ends the invocation when nothing else is left to do
+        for step_id, result in last.items():
+            self._session.deliver(self.invocation, step_id, result.encode())
+
+    async def _without_known(self, reported: list[ReportedOp], ops: list[Op]) -> tuple[list[ReportedOp], list[Op]]:
+        """What is new of this; what the executor before has committed is acknowledged, as its answer was lost."""
+        pairs = list(zip(reported, ops, strict=True))
+        known = {each.number: op.id for each, op in pairs if self._is_known(op) and not isinstance(op, _ENDS)}
+        if not known:
+            return reported, ops
+        stored = await self._driver.deliveries.stored(self._lease, list(known.values()))
+        for number, step_id in known.items():
+            if step_id in stored:
+                self.invocation.results[number] = stored[step_id].encode()
+            self.invocation.committed = max(self.invocation.committed, number)
+            self._ack(number, pb.ACK_OUTCOME_ALREADY)
+        fresh = [(each, op) for each, op in pairs if each.number not in known]
+        return [each for each, _ in fresh], [op for _, op in fresh]
+
+    def _is_known(self, op: Op) -> bool:
+        if isinstance(op, RunCompleted | RunFailed) or self._known is None:
+            return False
+        # A step that waits for its next attempt has had this one.
+        return op.id in self._known or (isinstance(op, StepFailed) and self._lease.open_steps.get(op.id) == "b")
+
     def _may_end_so(self) -> bool:
         """Whether an invocation may end without an op: it waits for open steps, or was given a reason to leave."""
-        return bool(self._lease.open_steps) or self._may_leave or self._session.draining
+        # One that has ended may have been waiting for what was just delivered.
+        return bool(self._lease.open_steps) or self._may_leave or self._delivered or self._session.draining
 
     def _acknowledge(self, reported: list[ReportedOp], ops: Iterable[Op], settled: Settled, *, rests: bool) -> None:
         leave = self._leave(settled, rests=rests)
@@ -144,8 +206,8 @@ class _Drive:
             row = None if isinstance(op, RunCompleted | RunFailed) else stored.get(op.id)
             # What a body returned is not sent back: the worker has it.
             if row is not None and not (isinstance(op, StepCompleted) and row.status == "c"):
-                self._invocation.results[each.number] = _result(row).encode()
-            self._invocation.committed = max(self._invocation.committed, each.number)
+                self.invocation.results[each.number] = _result(row).encode()
+            self.invocation.committed = max(self.invocation.committed, each.number)
             self._ack(each.number, pb.ACK_OUTCOME_COMMITTED, leave)
 
     def _leave(self, settled: Settled, *, rests: bool) -> pb.YieldReason:
@@ -163,18 +225,24 @@ class _Drive:
         outcome: pb.AckOutcome,
         leave: pb.YieldReason = pb.YIELD_REASON_UNSPECIFIED,
     ) -> None:
-        step = self._invocation.results.get(number)
-        ack = pb.Ack(key=self._invocation.message_key, number=number, outcome=outcome, yield_reason=leave, step=step)
+        step = self.invocation.results.get(number)
+        ack = pb.Ack(key=self.invocation.message_key, number=number, outcome=outcome, yield_reason=leave, step=step)
         self._session.send(pb.EngineMessage(ack=ack), 0 if step is None else len(step))
 
     async def _deliver(self) -> None:
         open_before = len(self._lease.open_steps)
         results = await self._driver.deliveries.read(self._lease)
         if open_before - len(self._lease.open_steps) > len(results):
-            self._may_leave = True  # a backoff is over: its step is executed by the next invocation
+            self._delivered = True  # a backoff is over: its step is executed by the next invocation
         for step_id, result in results.items():
-            delivery = pb.Delivery(key=self._invocation.message_key, step_id=step_id, step=result.encode())
-            self._session.send(pb.EngineMessage(delivery=delivery), len(result))
+            self._delivered = True
+            self._session.deliver(self.invocation, step_id, result.encode())
+
+    async def _look_for_deliveries(self) -> None:
+        try:
+            await self._deliver()
+        except Unavailable:
+            log.debug("a delivery is left to the next commit: the database is away")
 
 
 def _result(row: StepRow) -> str:

@@ -53,7 +53,7 @@ class LiveInvocation:
         *,
         was: Key | None = None,
     ) -> None:
-        """`now` is monotonic; `freed` is told of the bytes of ops that were taken. `was`: its key at another executor."""
+        """`now` is monotonic; `freed` is told of the bytes of ops taken; `was`: its key at another executor."""
         self._loop = loop
         self.key = key
         self.was = was

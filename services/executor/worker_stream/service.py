@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from typing import Any
 
 from runr.workflows.v1 import worker_service_pb2 as pb
@@ -59,7 +60,8 @@ class WorkerService(worker_service_pb2_grpc.WorkerServiceServicer):
         self._sessions.serve(session, welcome.workflows, welcome.workflow_ids)
         shown = {"node": welcome.node, "project": welcome.project.slug}
         log.info("a worker is connected", extra=shown)
-        hearing = asyncio.create_task(_Hearing(session, outbox, self._clock).run(request_iterator, rest))
+        bring = partial(self._sessions.bring, session)
+        hearing = asyncio.create_task(_Hearing(session, outbox, self._clock, bring).run(request_iterator, rest))
         try:
             while messages := await outbox.take():
                 yield pb.ConnectResponse(messages=messages)
@@ -89,7 +91,11 @@ class WorkerService(worker_service_pb2_grpc.WorkerServiceServicer):
 class _Hearing:
     """What a worker says after its handshake, for as long as it can be heard."""
 
-    def __init__(self, session: WorkerSession, outbox: Outbox, clock: Clock) -> None:
+    def __init__(
+        self, session: WorkerSession, outbox: Outbox, clock: Clock, bring: Callable[[Sequence[pb.Resume.Item]], None]
+    ) -> None:
+        """`bring` takes what the worker has brought along and what does not run here."""
+        self._bring = bring
         self._session = session
         self._outbox = outbox
         self._clock = clock
@@ -136,7 +142,7 @@ class _Hearing:
             case "credits":
                 self._session.grant(max(0, message.credits.add))
             case "resume":
-                self._session.resume(message.resume)
+                self._bring(self._session.resume(message.resume))
             case "drain":
                 self._session.drain()
         return 0

@@ -17,6 +17,9 @@ MAX_CREDITS = 10_000
 """Invocations that one worker may be given at once, whatever it says."""
 MAX_INBOX_BYTES = 8 * 1024 * 1024
 """Ops that may wait to be committed; a worker that reports faster is not read."""
+Brought = pb.Resume.Item
+"""An invocation that a worker brings along, with the ops that were not acknowledged."""
+
 _CHUNK_BYTES = 1024 * 1024
 
 
@@ -48,6 +51,8 @@ class WorkerSession:
         self._credits_changed = credits_changed
         self._outbox: Outbox | None = None
         self._running: dict[Key, LiveInvocation] = {}
+        self._foreign: dict[Key, pb.InvocationKey] = {}
+        """Invocations that the worker brought along from another executor, and that it was not answered about yet."""
         self._inbox_bytes = 0
         self._taken_some = asyncio.Event()
 
@@ -131,6 +136,7 @@ class WorkerSession:
         """The invocation is over. A worker that expects to hear of it again is told why; its credit is free again."""
         if self._running.pop(invocation.key, None) is None:
             return
+        invocation.drop()
         if not invocation.answered:
             self.send(pb.EngineMessage(cancel=pb.Cancel(key=invocation.message_key, reason=reason)))
         self._credits_changed(self)
@@ -140,28 +146,70 @@ class WorkerSession:
         ack = pb.Ack(key=op.key, number=op.number, outcome=pb.ACK_OUTCOME_ABANDONED)
         self.send(pb.EngineMessage(ack=ack))
 
-    def resume(self, resume: pb.Resume) -> None:
+    def resume(self, resume: pb.Resume) -> list[pb.Resume.Item]:
         """The worker brings along what it was executing when its stream broke, with the ops that were not answered.
 
-        Those of them that still run here go on under their own key. What it does not bring along never reached it and
-        is executed anew; if it had begun, its worker has lost it, and that is a failed attempt.
+        Those of them that still run here go on. What it does not bring along never reached it and is executed anew; if
+        it had begun, its worker has lost it, and that is a failed attempt. Returns what does not run here: `adopt` or
+        `decline` answers it.
         """
         brought = {key_of(item.key): item for item in resume.items}
-        now = self._clock.monotonic()
+        before = {each.was: each.key for each in self._running.values() if each.was is not None}
+        going_on = {here: item for key, item in brought.items() if (here := before.get(key, key)) in self._running}
+        self._foreign = {key: item.key for key, item in brought.items() if before.get(key, key) not in going_on}
         answer = pb.ResumeAck()
-        for key, item in brought.items():
-            invocation = self._running.get(key)
-            answered = answer.items.add(key=item.key)
-            if invocation is not None:
-                answered.resumed_as.CopyFrom(item.key)
-                for op in item.unacked:
-                    invocation.arrived(op, now)
-        self.send(pb.EngineMessage(resume_ack=answer))
+        for here, item in going_on.items():
+            answer.items.add(key=item.key, resumed_as=self._running[here].message_key)
+        if going_on or not self._foreign:
+            self.send(pb.EngineMessage(resume_ack=answer))
+        for here, item in going_on.items():
+            self._take_up(self._running[here], item)
         for key, invocation in list(self._running.items()):
-            if key not in brought and not invocation.over and not invocation.forgotten():
+            if key not in going_on and not invocation.over and not invocation.forgotten():
                 invocation.fail(
                     FunctionFault("WorkerDisconnected", f"the worker {self.node} knows nothing of this run")
                 )
+        return [brought[key] for key in self._foreign]
+
+    def deliver(self, invocation: LiveInvocation, step_id: str, result: bytes) -> None:
+        """A step that was open has got its result (JSON text)."""
+        invocation.deliveries[step_id] = result
+        delivery = pb.Delivery(key=invocation.message_key, step_id=step_id, step=result)
+        self.send(pb.EngineMessage(delivery=delivery), len(result))
+
+    def _take_up(self, invocation: LiveInvocation, item: pb.Resume.Item) -> None:
+        now = self._clock.monotonic()
+        for op in item.unacked:
+            if invocation.arrived(op, now):
+                self._inbox_bytes += len(op.op)
+        for step_id, result in list(invocation.deliveries.items()):
+            self.deliver(invocation, step_id, result)
+
+    def adopt(self, key: Key, item: pb.Resume.Item) -> LiveInvocation:
+        """An invocation that was another executor's goes on here, under this key."""
+        was = key_of(item.key)
+        invocation = LiveInvocation(key, self._clock.monotonic(), self._taken, self._loop, was=was)
+        self._running[key] = invocation
+        self._credits_changed(self)
+        if self._foreign.pop(was, None) is not None:  # else it has another stream by now, on which it asks again
+            answer = pb.ResumeAck(items=[pb.ResumeAck.Item(key=item.key, resumed_as=invocation.message_key)])
+            self.send(pb.EngineMessage(resume_ack=answer))
+        self._take_up(invocation, item)
+        return invocation
+
+    def decline(self, keys: Iterable[pb.InvocationKey]) -> None:
+        """Those of these invocations that were not adopted are over."""
+        declined = [key for key in keys if self._foreign.pop(key_of(key), None) is not None]
+        if declined:
+            answer = pb.ResumeAck(items=[pb.ResumeAck.Item(key=key) for key in declined])
+            self.send(pb.EngineMessage(resume_ack=answer))
+
+    def part(self, goodbye: pb.EngineMessage) -> None:
+        """This process holds none of its runs any more. The worker keeps what it executes, and brings it along."""
+        for invocation in self._running.values():
+            invocation.drop()
+        self._running.clear()
+        self.leave(goodbye)
 
     def lost(self) -> None:
         """The worker is gone for good: each of its invocations is a failed attempt."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable, Container, Iterable, Iterator
+import logging
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from uuid import UUID
@@ -15,11 +16,16 @@ from services.core.runtime.clock import Clock
 from services.core.runtime.lifecycle import Component
 from services.executor.worker_stream.session import WorkerSession
 
+log = logging.getLogger(__name__)
+
 _LOOK_S = 0.5
 _MAX_WORKFLOWS = 2_000
 """Workflows that one claim looks at; with more, they take turns."""
 
 _Project = tuple[int, int]
+
+Adopt = Callable[[WorkerSession, Sequence[pb.Resume.Item]], Awaitable[None]]
+"""Takes over what a worker brings along from another executor, and answers it about each item."""
 
 
 @dataclass(slots=True)
@@ -48,6 +54,8 @@ class WorkerSessions(Component):
         """Sessions that have credits."""
         self._listener: Callable[[Iterable[int]], None] = lambda _: None
         self._turn = 0
+        self._adopt: Adopt | None = None
+        self._adopting: set[asyncio.Task[None]] = set()
         self.draining = False
         """Whether this executor is being stopped: it takes no more streams."""
 
@@ -58,6 +66,36 @@ class WorkerSessions(Component):
     def listen(self, listener: Callable[[Iterable[int]], None]) -> None:
         """Tell `listener`, and nobody else any more, of workflows that are served from now on, and of room (none)."""
         self._listener = listener
+
+    def adopt_with(self, adopt: Adopt) -> None:
+        """How to take over what a worker brings along."""
+        self._adopt = adopt
+
+    def bring(self, session: WorkerSession, items: Sequence[pb.Resume.Item]) -> None:
+        """The worker brings these along, which do not run here. Goes on when its stream breaks: they are taken over."""
+        if items:
+            task = asyncio.create_task(self._take_over(session, items), name="worker-adoption")
+            self._adopting.add(task)
+            task.add_done_callback(self._adopting.discard)
+
+    async def _take_over(self, session: WorkerSession, items: Sequence[pb.Resume.Item]) -> None:
+        try:
+            if self._adopt is not None:
+                await self._adopt(session, items)
+        except Exception:
+            log.exception("runs of a worker's session cannot be taken over")
+        finally:
+            session.decline(item.key for item in items)
+
+    def find(self, tenant: int, project: int, session: str | None) -> WorkerSession | None:
+        """The session of this id, if it is here."""
+        return None if session is None else self._by_project.get((tenant, project), {}).get(session)
+
+    def part(self) -> None:
+        """The owner of this process is dead or leaves: workers bring along what they execute, here or elsewhere."""
+        goodbye = pb.Goodbye(reason="UNAVAILABLE", message="this executor holds no runs any more: connect again")
+        for session in self:
+            session.part(pb.EngineMessage(goodbye=goodbye))
 
     def meet(self, session: str, *, tenant: int, project: int, node: str) -> WorkerSession:
         """The session of this id, new or known."""
@@ -87,7 +125,7 @@ class WorkerSessions(Component):
         The credit is spent by `WorkerSession.execute`, which must follow without waiting for anything.
         """
         sessions = self._by_project.get((tenant, project), {})
-        meant = sessions.get(preferred) if preferred is not None else None
+        meant = self.find(tenant, project, preferred)
         if meant is not None and meant.credits > 0 and workflow in meant.workflows:
             return meant
         serving = [each for each in sessions.values() if workflow in each.workflows]

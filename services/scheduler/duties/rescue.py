@@ -36,7 +36,7 @@ _SECOND_LOOK_S = 0.5
 
 
 class Rescue(PeriodicDuty):
-    """The duty that buries dead owners and puts their runs back into the queue.
+    """The duty that buries dead owners and queues their runs, or keeps them for their workers a moment.
 
     `ended` is called when runs ended by it. `settle_s`: how long owners get to beat, after a gap or when the database's
     clock says that they are silent; None: three heartbeats and a second.
@@ -71,23 +71,28 @@ class Rescue(PeriodicDuty):
     async def run_once(self) -> Mapping[str, int]:
         """Bury who is dead, then rescue every run whose owner is dead or unknown. Raises Unavailable."""
         buried = await self._bury()
-        rescued = failed = 0
+        rescued = failed = parked = 0
         while True:
             async with self._database.connection() as connection:
                 rows = await connection.fetch(queries("scheduler")["rescue"], BATCH)
-            ready = [row["run"] for row in rows if not row["ended"]]
+            for row in rows:
+                if row["due_ms"] is not None:  # kept for the worker that executes it
+                    self._hints.timers(row["run"], row["due_ms"])
+            parked += sum(row["due_ms"] is not None for row in rows)
+            lost = [row for row in rows if row["due_ms"] is None]
+            ready = [row["run"] for row in lost if not row["ended"]]
             self._hints.ready(ready)
-            self._traces.lost((row["tenant"], row["run"]) for row in rows)
+            self._traces.lost((row["tenant"], row["run"]) for row in lost)
             self._traces.ended((row["tenant"], row["run"]) for row in rows if row["ended"])
             rescued += len(ready)
-            failed += len(rows) - len(ready)
-            if len(rows) > len(ready):
+            failed += len(lost) - len(ready)
+            if len(lost) > len(ready):
                 self._ended()
             if len(rows) < BATCH:
                 break
-        if rescued or failed:
-            log.warning("rescued runs of dead owners", extra={"rescued": rescued, "failed": failed})
-        return {"buried": buried, "rescued": rescued, "failed": failed}
+        if rescued or failed or parked:
+            log.warning("rescued runs of dead owners", extra={"rescued": rescued, "failed": failed, "parked": parked})
+        return {"buried": buried, "rescued": rescued, "failed": failed, "parked": parked}
 
     async def _bury(self) -> int:
         async with self._database.connection() as connection:

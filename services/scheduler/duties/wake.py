@@ -101,9 +101,13 @@ class Wake:
                 row = await connection.fetchrow(queries("scheduler")["fire"], parts, BATCH, self._traces.enabled)
             assert row is not None
             fired: int = row["fired"]
+            tenants = dict(zip(row["runs"], row["tenants"], strict=True))
             total += fired
             self._hints.ready(ready(row["runs"], row["owners"]))
+            self._hints.delivered(zip(row["runs"], row["owners"], strict=True))
             await self._gates.grant(row["gates"])
+            self._traces.lost((tenants[run], run) for run in row["lost"])
+            self._traces.ended((tenants[run], run) for run in row["ended"])
             self._traces.delivered(zip(row["tenants"], row["runs"], row["resolved"], strict=True))
             if not row["more"]:
                 self._retry_s = _RETRY_S[0]

@@ -5,9 +5,11 @@
 -- whose own time is over, which expire_v1 ends: its function does not get to see a timeout that was capped at the run's.
 -- Answers one row: how many waits went, whether due ones were left (the batch is full, or another transaction holds their
 -- runs), and the runs that got something, with their owner (null: nobody, ready to be claimed) and gate; of each its tenant
--- and, with p_traced, what was resolved (see deliver_v1).
+-- and, with p_traced, what was resolved (see deliver_v1). `lost` are those whose worker has not come back in time, `ended` those
+-- of them that have no attempt left.
 create function rt.fire_v1(p_parts smallint[], p_limit int, p_traced bool default false)
-returns table (fired int, more bool, runs uuid[], owners bigint[], gates bigint[], tenants int[], resolved text[]) language plpgsql as $$
+returns table (fired int, more bool, runs uuid[], owners bigint[], gates bigint[], tenants int[], resolved text[],
+               lost uuid[], ended uuid[]) language plpgsql as $$
 #variable_conflict use_column
 declare
     v_due uuid[]; v_wait uuid[]; v_status text[]; v_error text[];
@@ -17,7 +19,7 @@ declare
     v_now timestamptz := rt.now();   -- a variable: a volatile function in a condition keeps it from the index
     v_patience timestamptz := v_now - interval '30 seconds';
 begin
-    fired := 0; more := false; runs := '{}'; owners := '{}'; gates := '{}'; tenants := '{}'; resolved := '{}';
+    fired := 0; more := false; runs := '{}'; owners := '{}'; gates := '{}'; tenants := '{}'; resolved := '{}'; lost := '{}'; ended := '{}';
     -- A share of the batch from each partition, so that a mass of due timers is read by the batch and not as a whole for each
     -- batch. A few more than the limit are looked at: some runs may be held by others.
     with o as materialized (
@@ -41,11 +43,17 @@ begin
     ) l;
     if v_wait is not null then
         fired := cardinality(v_wait);
+        lost := array(select w.run from rt.wait w cross join lateral (select r.st from rt.live r where r.id = w.run offset 0) r
+                      where w.id = any (v_wait) and w.kind = 'p' and r.st = 'p' and w.name is distinct from 'let_go');
         select coalesce(array_agg(x.run), '{}'), coalesce(array_agg(x.owner), '{}'), coalesce(array_agg(x.ga), '{}'),
                coalesce(array_agg(x.tenant), '{}'), coalesce(array_agg(x.resolved), '{}')
             into runs, owners, gates, tenants, resolved
             from rt.deliver_v1(v_wait, v_status, array_fill(null::text, array[fired]), v_error, array_fill(null::uuid, array[fired]),
                                p_traced) x;
+        if cardinality(lost) > 0 then
+            select coalesce(array_agg(x.run), '{}'), gates || coalesce(array_agg(x.gb) filter (where x.gb is not null), '{}')
+                into ended, gates from rt.lost_v1(lost, 0) x;
+        end if;
     end if;
     more := v_full or exists (select from rt.wait w where w.id = any (v_due));
     return next;
@@ -92,13 +100,48 @@ create function rt.bury_v1(p_owner bigint, p_beats bigint) returns bool language
     update rt.owner set dead = true where id = p_owner and not dead and beats = p_beats returning true
 $$;
 
--- Runs held by owners that are dead or absent go back to the queue as a failed function attempt, or end at the last.
--- A slot is kept: the same run is next, so distinct runs never exceed a limit.
-create function rt.rescue_v1(p_limit int) returns table (run uuid, tenant int, ended bool) language plpgsql as $$
+-- The executions of these locked runs are lost: each a failed function attempt, after which the run is in the queue, or ends with
+-- the last. Answers those that have ended. A slot is kept: the same run is next, so distinct runs never exceed a limit.
+create function rt.lost_v1(p_run uuid[], p_bump int) returns table (run uuid, gb bigint) language plpgsql as $$
 #variable_conflict use_column
 declare
-    v_all uuid[]; v_tenant int[]; v_last uuid[];
+    v_last uuid[];
     v_error constant text := '{"name":"WorkerLost","message":"the engine process that ran this step disappeared"}';
+begin
+    insert into rt.attempts (tenant, run, n, sid, k, error, t0, t1)
+        select r.tenant, r.id, r.att, null, r.fn_att + 1, v_error, rt.now(), rt.now() from rt.live r where r.id = any (p_run)
+        on conflict do nothing;
+    update rt.live r set epoch = r.epoch + p_bump, owner = null, st = rt.ready_st(r.ga, r.slot), qk = rt.queue_key(r.prio),
+                         fn_att = r.fn_att + 1, att = r.att + 1
+        where r.id = any (p_run);
+    select coalesce(array_agg(r.id), '{}') into v_last from rt.live r where r.id = any (p_run) and r.fn_att >= r.max_att;
+    if cardinality(v_last) > 0 then
+        return query select f.run, f.gb
+            from rt.finish_v1(v_last, array_fill('failed'::text, array[cardinality(v_last)]),
+                              array_fill(null::text, array[cardinality(v_last)]), array_fill(v_error, array[cardinality(v_last)]), true) f;
+    end if;
+end $$;
+
+-- Keep these locked runs for the workers that execute them (`affinity`), if they come within p_park_ms. p_name: 'let_go' when it is
+-- no attempt if they do not. The slot is kept. Answers when each is due, in milliseconds.
+create function rt.park_v1(p_run uuid[], p_park_ms bigint, p_name text) returns table (run uuid, due_ms bigint) language sql as $$
+    with p as (
+        update rt.live r set st = 'p', owner = null, epoch = r.epoch + 1 where r.id = any (p_run)
+        returning r.id, r.tenant, least(r.deadline, rt.now() + p_park_ms * interval '1 millisecond') as due_at
+    ), w as (
+        insert into rt.wait (id, run, tenant, kind, name, due_at)
+        select gen_random_uuid(), p.id, p.tenant, 'p', p_name, p.due_at from p
+    )
+    select p.id, ceil(extract(epoch from p.due_at) * 1000)::bigint from p
+$$;
+
+-- Runs held by owners that are dead or absent: one that a worker executes over its stream is kept for that worker for a moment,
+-- any other is lost. `due_ms`: until when it is kept; null for one that is not.
+create function rt.rescue_v1(p_limit int, p_park_ms bigint default 10000)
+returns table (run uuid, tenant int, ended bool, due_ms bigint) language plpgsql as $$
+#variable_conflict use_column
+declare
+    v_all uuid[]; v_tenant int[]; v_parked uuid[]; v_due bigint[]; v_lost uuid[];
 begin
     select coalesce(array_agg(l.id), '{}') into v_all from (
         select r.id from rt.live r
@@ -111,19 +154,14 @@ begin
         where r.id = any (v_all) and r.owner is not null
           and not exists (select from rt.owner o where o.id = r.owner and not o.dead);
     if cardinality(v_all) = 0 then return; end if;
-    insert into rt.attempts (tenant, run, n, sid, k, error, t0, t1)
-        select r.tenant, r.id, r.att, null, r.fn_att + 1, v_error, rt.now(), rt.now() from rt.live r where r.id = any (v_all)
-        on conflict do nothing;
-    update rt.live r set epoch = r.epoch + 1, owner = null, st = rt.ready_st(r.ga, r.slot), qk = rt.queue_key(r.prio),
-                         fn_att = r.fn_att + 1, att = r.att + 1
-        where r.id = any (v_all);
-    select coalesce(array_agg(r.id), '{}') into v_last from rt.live r where r.id = any (v_all) and r.fn_att >= r.max_att;
-    if cardinality(v_last) > 0 then
-        perform from rt.finish_v1(v_last, array_fill('failed'::text, array[cardinality(v_last)]),
-                                  array_fill(null::text, array[cardinality(v_last)]), array_fill(v_error, array[cardinality(v_last)]), true);
+    v_parked := array(select r.id from rt.live r where r.id = any (v_all) and r.affinity is not null);
+    v_lost := array(select u.id from unnest(v_all) u(id) where u.id <> all (v_parked));
+    if cardinality(v_parked) > 0 then
+        select array_agg(p.run), array_agg(p.due_ms) into v_parked, v_due from rt.park_v1(v_parked, p_park_ms, null) p;
     end if;
-    return query select u.id, u.tenant, not exists (select from rt.live r where r.id = u.id offset 0)
-        from unnest(v_all, v_tenant) u(id, tenant);
+    perform rt.lost_v1(v_lost, 1);
+    return query select u.id, u.tenant, not exists (select from rt.live r where r.id = u.id offset 0), p.due_ms
+        from unnest(v_all, v_tenant) u(id, tenant) left join unnest(v_parked, v_due) p(id, due_ms) on p.id = u.id;
 end $$;
 
 -- Apply marks about children: an ended child resumes its waiting parent, an ended parent cancels its active children, and a

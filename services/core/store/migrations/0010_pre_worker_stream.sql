@@ -62,3 +62,43 @@ returns setof rt.live language sql as $$
     from c join s on s.grp = c.grp and s.place = c.place
     where r.id = c.id and r.id = any (array(select c.id from c)) returning r.*
 $$;
+
+-- Give back what a process that stops still holds: what workers execute over streams is kept for them for a moment, the rest is in
+-- the queue. `due_ms`: until when it is kept.
+create function rt.leave_v1(p_owner bigint, p_park_ms bigint) returns table (run uuid, due_ms bigint) language plpgsql as $$
+#variable_conflict use_column
+declare
+    v_run uuid[]; v_parked uuid[];
+begin
+    v_run := array(select r.id from rt.live r where r.owner = p_owner order by r.id for no key update);
+    v_parked := array(select r.id from rt.live r where r.id = any (v_run) and r.affinity is not null);
+    perform from rt.let_go_v1(p_owner, array(select u.id from unnest(v_run) u(id) where u.id <> all (v_parked)));
+    return query select p.run, p.due_ms from rt.park_v1(v_parked, p_park_ms, 'let_go') p;
+end $$;
+
+-- Take over what a worker's session executes, as it says: held by another executor, alive or not, under just that epoch, or parked
+-- by whoever took it from that holder. Nobody else has touched it since, so what the worker has done counts. Answers the runs, and
+-- who held each until now.
+create function rt.take_over_v1(p_owner bigint, p_session uuid, p_tenant int, p_wf int[], p_run uuid[], p_epoch bigint[])
+returns table (run uuid, was bigint) language plpgsql as $$
+#variable_conflict use_column
+begin
+    return query
+        with c as materialized (
+            select r.id, r.owner from unnest(p_run, p_epoch) u(run, epoch) join rt.live r on r.id = u.run
+            where r.id = any (p_run) and r.tenant = p_tenant and r.wf = any (p_wf) and r.affinity = p_session
+              and (r.st = 'r' and r.epoch = u.epoch and r.owner <> p_owner or r.st = 'p' and r.epoch = u.epoch + 1)
+              and not exists (select from rt.owner o where o.id = p_owner and o.dead offset 0)
+            order by r.id for no key update of r
+        ), w as (
+            delete from rt.wait w where w.run = any (array(select c.id from c)) and w.kind = 'p'
+        )
+        update rt.live r set st = 'r', owner = p_owner, epoch = r.epoch + 1 from c
+        where r.id = c.id and r.id = any (array(select c.id from c)) returning r.id, c.owner;
+end $$;
+
+-- The session that executes each of these runs from now on over its stream; null: none.
+create function rt.assign_v1(p_owner bigint, p_run uuid[], p_epoch bigint[], p_session uuid[]) returns void language sql as $$
+    update rt.live r set affinity = u.session from unnest(p_run, p_epoch, p_session) u(run, epoch, session)
+    where r.id = u.run and r.id = any (p_run) and r.owner = p_owner and r.epoch = u.epoch
+$$;

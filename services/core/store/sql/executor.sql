@@ -23,6 +23,18 @@ select * from rt.let_go_v1($1, $2);
 -- Given back, with who may claim them settled by their projects ($3) as these are now.
 select * from rt.let_go_v1($1, $2, $3);
 
+-- name: leave
+select * from rt.leave_v1($1, $2);
+
+-- name: take_over
+select * from rt.take_over_v1($1, $2, $3, $4, $5, $6);
+
+-- name: taken_over
+select * from rt.live where id = any ($2) and owner = $1;
+
+-- name: assign
+select rt.assign_v1($1, $2, $3, $4);
+
 -- name: claim_hinted
 select * from rt.claim_hinted_v1($1, $2, $3);
 
@@ -60,3 +72,8 @@ select run, sid, kind::text as kind from rt.wait where run = any ($1) and sid is
 
 -- name: delivered
 select sid, status::text as status, output, error from {t}.steps where run = $1 and sid = any ($2) and status in ('c', 'f');
+
+-- name: delivered_last
+-- What waits of a run came to, the last ones.
+select sid, status::text as status, output, error from {t}.steps
+where run = $1 and kind in ('s', 'e', 'i') and status in ('c', 'f') order by t1 desc limit $2;

@@ -23,7 +23,7 @@ select pg_advisory_unlock($1);
 select rt.bury_v1($1, $2);
 
 -- name: rescue
-select run, tenant, ended from rt.rescue_v1($1);
+select run, tenant, ended, due_ms from rt.rescue_v1($1);
 
 -- name: count_marks
 -- Of the kinds that apply_marks knows; counts no further than the limit.

@@ -1,0 +1,100 @@
+"""What a worker brings along from another executor: taken over with the lease, so that no step runs again (rulings S2).
+
+The worker's session is on the run's row, and the epoch says that nobody else has touched the run since. Where that does
+not hold any more, another process goes on with the run and the worker unwinds it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from uuid import UUID
+
+import asyncpg
+from runr.workflows.v1 import worker_service_pb2 as pb
+
+from services.core.domain.errors import Unavailable
+from services.core.engine.definitions import DefinitionsCache
+from services.core.engine.hints import Hints
+from services.core.runtime.ids import ulid_uuid
+from services.core.store.database import Database
+from services.core.store.queries import queries
+from services.executor.lease import Lease
+from services.executor.load import load_leases
+from services.executor.worker_stream.invocation import key_of
+from services.executor.worker_stream.session import WorkerSession
+
+log = logging.getLogger(__name__)
+
+_BATCH = 256
+
+
+class Adoption:
+    """Takes runs over for one owner."""
+
+    def __init__(self, database: Database, definitions: DefinitionsCache, hints: Hints, *, owner: int) -> None:
+        self._database = database
+        self._definitions = definitions
+        self._hints = hints
+        self._owner = owner
+
+    async def take_over(
+        self,
+        session: WorkerSession,
+        items: Sequence[pb.Resume.Item],
+        held: Collection[UUID],
+        accept: Callable[[Lease], bool],
+    ) -> None:
+        """Take over those of these invocations that can be, answer the worker about each of them.
+
+        `accept` answers False once the owner's life is over.
+        """
+        named = {run: item for item in items if (run := _run(item.key)) is not None and run not in held}
+        runs = list(named)
+        try:
+            for start in range(0, len(runs), _BATCH):
+                await self._take_over(session, {run: named[run] for run in runs[start : start + _BATCH]}, accept)
+        except Unavailable:
+            log.warning("runs of a worker's session are not taken over: the database is away")
+        session.decline(item.key for item in items)
+
+    async def _take_over(
+        self, session: WorkerSession, named: dict[UUID, pb.Resume.Item], accept: Callable[[Lease], bool]
+    ) -> None:
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(
+                queries("executor")["take_over"],
+                self._owner,
+                UUID(session.session),
+                session.tenant,
+                list(session.workflow_ids),
+                list(named),
+                [item.key.epoch for item in named.values()],
+            )
+            leases = await self._load(connection, [row["run"] for row in rows])
+        for lease in leases:
+            if accept(lease):
+                key = (lease.run_text, lease.epoch, lease.count_invocation())
+                lease.under_way = session.adopt(key, named[lease.run])
+        for row in rows:
+            self._hints.cancelled(row["was"], [row["run"]])
+        if leases:
+            log.info("a worker goes on here", extra={"node": session.node, "runs": len(leases)})
+
+    async def _load(self, connection: asyncpg.Connection, runs: Sequence[UUID]) -> list[Lease]:
+        if not runs:
+            return []
+        rows = await connection.fetch(queries("executor")["taken_over"], self._owner, runs)
+        leases = await load_leases(connection, self._definitions, rows)
+        unnamed = [lease.run for lease in leases if lease.unnamed]
+        if unnamed:
+            await connection.fetch(queries("executor")["let_go"], self._owner, unnamed)
+        return [lease for lease in leases if not lease.unnamed]
+
+
+def _run(key: pb.InvocationKey) -> UUID | None:
+    run_text, epoch, _ = key_of(key)
+    try:
+        return ulid_uuid(run_text) if epoch >= 0 else None
+    except ValueError:
+        return None
