@@ -26,6 +26,7 @@ _LONGEST_BACKOFF_S = 5.0
 _HEALTHY_S = 10.0
 _POLL_S = 0.05
 _KILL_MARGIN_S = 5.0
+_ASK_S = 1.0
 
 
 class ChildRefused(Exception):
@@ -34,16 +35,17 @@ class ChildRefused(Exception):
 
 @dataclass(frozen=True)
 class ChildSpec:
-    """One service: what to run and where it says that it is ready."""
+    """One service: what to run and where it says that it is ready. `pass_fds` are inherited, at every start."""
 
     name: str
     command: Sequence[str]
     environ: Mapping[str, str] = field(repr=False)
     ready_url: str
+    pass_fds: tuple[int, ...] = ()
 
 
 class Children:
-    """Runs children until `stop`. The first one is stopped before the others."""
+    """Runs children until `stop`."""
 
     def __init__(self, specs: Sequence[ChildSpec], *, grace_s: float) -> None:
         self._specs = {spec.name: spec for spec in specs}
@@ -78,12 +80,29 @@ class Children:
                 if waiting:
                     await asyncio.sleep(_POLL_S)
 
-    async def stop(self) -> None:
-        """Drains the first child, then the others together; kills those that outlive the grace period."""
+    async def unready(self, name: str) -> str | None:
+        """Why a child may not get work; None if it may."""
+        if name not in self.pids():
+            return "it does not run"
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_ASK_S)) as session:
+            return await _ask(session, self._specs[name].ready_url)
+
+    async def stop(self, *, first: str | None = None) -> dict[str, int]:
+        """Drains the child `first`, then all others together; kills those that outlive the grace period.
+
+        The exit codes, of those that ran; a second call waits for the same end.
+        """
         self._stopping.set()
-        first, *others = self._specs
-        await self._stop(first)
-        await asyncio.gather(*(self._stop(name) for name in others))
+        if first is not None:
+            await self._stop(first)
+        await asyncio.gather(*(self._stop(name) for name in self._specs))
+        return {name: code for name, process in self._processes.items() if (code := process.returncode) is not None}
+
+    def terminate(self) -> None:
+        """SIGTERM for all that run: one that drains already stops at once."""
+        for process in self._processes.values():
+            if process.returncode is None:
+                process.terminate()
 
     async def _stop(self, name: str) -> None:
         process = self._processes.get(name)
@@ -130,6 +149,7 @@ class Children:
             stdin=subprocess.PIPE,
             # A terminal's Ctrl-C must reach us only, so that the order of the stop is ours.
             start_new_session=True,
+            pass_fds=spec.pass_fds,
         )
         self._processes[spec.name] = process
         if self._stopping.is_set():

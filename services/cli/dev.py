@@ -32,8 +32,7 @@ _DEV_GRACE = "10s"
 _READY_S = 60.0
 _API_PORT = 8080
 _KEEPER_POLL_S = 0.25
-# The gateway stops first: callers are refused while everything behind it still works.
-_STOP_ORDER = ("gateway", "ingest", "executor", "scheduler")
+_SERVICES = ("gateway", "ingest", "executor", "scheduler")
 
 
 class Dev:
@@ -109,7 +108,7 @@ class Dev:
         return self._port
 
     async def _serve(self, function: str | None) -> None:
-        specs = [self._spec(service) for service in _STOP_ORDER]
+        specs = [self._spec(service) for service in _SERVICES]
         grace_s = load(ProcessSettings, self.environ).grace_s
         children = self._children = Children(specs, grace_s=grace_s)
         keeping = asyncio.create_task(children.keep(), name="services")
@@ -127,7 +126,8 @@ class Dev:
         finally:
             for task in (watching, stopping, *([following] if following else [])):
                 task.cancel()
-            await children.stop()
+            # Callers are refused while everything behind the gateway still works.
+            await children.stop(first="gateway")
             with suppress(asyncio.CancelledError):
                 await _outcome(keeping)
 

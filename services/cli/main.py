@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from services.cli import demo, dev, doctor, migrate, serve, workflows
+from services.cli import demo, dev, doctor, migrate, processes, serve, workflows
 from services.cli.failure import Failure
 from services.core.runtime.service import EXIT_FAILED, EXIT_OK, loop_factory
 
@@ -24,6 +24,14 @@ def parser() -> argparse.ArgumentParser:
 
     part = commands.add_parser("serve", help="run one service, or all of them in one process")
     part.add_argument("service", choices=[*serve.SERVICES, "all"])
+    part.add_argument(
+        "--processes",
+        type=int,
+        choices=range(1, processes.MOST + 1),
+        default=1,
+        metavar="N",
+        help="of the executor: so many processes of it, one for a core, which share its gRPC address (default: 1)",
+    )
 
     commands.add_parser("migrate", help="bring the database at DATABASE_URL to this version's schema")
     commands.add_parser("doctor", help="check the database, NATS and the services")
@@ -46,9 +54,14 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
-    given = parser().parse_args(argv)
+    grammar = parser()
+    given = grammar.parse_args(argv)
     if given.command == "serve":
-        return serve.serve(given.service, os.environ)
+        if given.processes > 1 and given.service != processes.SERVICE:
+            grammar.error(
+                f"--processes is for `serve {processes.SERVICE}`: start {given.service} once for each replica"
+            )
+        return serve.serve(given.service, os.environ, processes=given.processes)
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             if given.command == "dev":

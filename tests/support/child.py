@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import aiohttp
@@ -28,10 +28,20 @@ _GUARD = "import os, signal, sys; sys.stdin.read(); os.kill(int(sys.argv[1]), si
 
 
 class Child:
-    """`python -m services.<service>` with its health address and its log file."""
+    """`python -m services.<service>`, or another command, with its health address and its log file."""
 
-    def __init__(self, name: str, service: str, *, environ: Mapping[str, str], health: str, log: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        service: str,
+        *,
+        environ: Mapping[str, str],
+        health: str,
+        log: Path,
+        command: Sequence[str] | None = None,
+    ) -> None:
         self.name = name
+        self._command = command or python_command(f"services.{service}")
         self.service = service
         self.health = health
         self._environ = {**python_environ(environ), "RUNR_HEALTH_ADDR": health, PARENT_PIPE: "1"}
@@ -56,7 +66,7 @@ class Child:
         assert not self.runs, f"{self.name} runs already"
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                python_command(f"services.{self.service}"),
+                self._command,
                 env=self._environ,
                 stdin=subprocess.PIPE,
                 stderr=log,

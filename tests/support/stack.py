@@ -13,7 +13,7 @@ import json
 import os
 import random
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -85,7 +85,8 @@ class Servers:
 class Stack:
     """Four services, or more where `replicas` asks for it. An async context manager.
 
-    `settings` are environment variables of all processes, `own` those of one, by its name.
+    `settings` are environment variables of all processes, `own` those of one, by its name; `commands` replace the way
+    in which one is started.
     """
 
     def __init__(
@@ -95,11 +96,13 @@ class Stack:
         settings: Mapping[str, str] | None = None,
         replicas: Mapping[str, int] | None = None,
         own: Mapping[str, Mapping[str, str]] | None = None,
+        commands: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self.servers = servers
         self.settings = settings or {}
         self.replicas = replicas or {}
         self.own = own or {}
+        self.commands = commands or {}
         self.children: dict[str, Child] = {}
         self._addresses: dict[str, str] = {}
         self._folder = ExitStack()
@@ -160,7 +163,7 @@ class Stack:
         return [service, *(f"{service}-{number}" for number in more)]
 
     def _children(self) -> dict[str, Child]:
-        environ = self._environ()
+        environ = self.environ
         children = {}
         for service in SERVICES:
             for place, name in enumerate(self.names(service)):
@@ -170,6 +173,7 @@ class Stack:
                     environ={**environ, **self._addresses_for(place), **self.own.get(name, {})},
                     health=self._address(f"{name}-health"),
                     log=self.home.path / f"{name}.log",
+                    command=self.commands.get(name),
                 )
         return children
 
@@ -185,7 +189,9 @@ class Stack:
             self._addresses[name] = f"127.0.0.1:{self.home.port(name)}"
         return self._addresses[name]
 
-    def _environ(self) -> dict[str, str]:
+    @property
+    def environ(self) -> dict[str, str]:
+        """What all processes are started with."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)}
         return {
             **inherited,

@@ -36,6 +36,16 @@ def test_a_line_has_service_level_message_and_fields() -> None:
     assert (line["run"], line["count"]) == ("01ABC", 3)
 
 
+def test_processes_of_one_service_are_told_apart() -> None:
+    as_json, as_text = io.StringIO(), io.StringIO()
+    for stream, form in ((as_json, "json"), (as_text, "text")):
+        configure_logs("executor", LogSettings(format=form), stream, slot=3)
+        logging.getLogger("a").info("here")
+    (line,) = lines(as_json)
+    assert (line["service"], line["process"]) == ("executor", 3)
+    assert "executor-3 here" in as_text.getvalue()
+
+
 def test_secrets_are_masked_in_message_fields_and_tracebacks() -> None:
     stream = io.StringIO()
     configure_logs("ingest", LogSettings(format="json"), stream)

@@ -33,8 +33,6 @@ _OPTIONS = (
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
-    # Without this a second process would share the port in silence and get half of the calls.
-    ("grpc.so_reuseport", 0),
 )
 
 
@@ -43,7 +41,8 @@ class RpcServer(Component):
 
     `drain` turns gRPC health to NOT_SERVING, refuses new calls and gives the ones in progress `grace_s` to end.
     Without `credentials` (TLS) only a loopback address is served (engine section 10), unless `plaintext` says that the
-    network between the services is trusted. `name` tells several servers in one process apart.
+    network between the services is trusted. `name` tells several servers in one process apart. `shared`: processes of
+    one parent share the address, and the system spreads connections over them.
     """
 
     def __init__(
@@ -57,6 +56,7 @@ class RpcServer(Component):
         credentials: grpc.ServerCredentials | None = None,
         plaintext: bool = False,
         name: str = "grpc",
+        shared: bool = False,
     ) -> None:
         if credentials is None and not plaintext and not is_loopback(address.host):
             raise ValueError(f"gRPC on {address} needs TLS: only a loopback address is served without")
@@ -65,6 +65,8 @@ class RpcServer(Component):
         self._services = tuple(services)
         self._interceptor = CallInterceptor(authenticator, telemetry)
         self._grace_s = grace_s
+        # Unless it is meant, a second process would share the port in silence and get half of the calls.
+        self._options = (*_OPTIONS, ("grpc.so_reuseport", int(shared)))
         self._credentials = credentials
         self._health = health.aio.HealthServicer()
         self._server: Any = None
@@ -77,7 +79,7 @@ class RpcServer(Component):
     async def start(self) -> None:
         """Listens and serves. Raises OSError when the address cannot be had."""
         server = grpc.aio.server(
-            interceptors=(self._interceptor,), options=_OPTIONS, maximum_concurrent_rpcs=_MAX_CALLS
+            interceptors=(self._interceptor,), options=self._options, maximum_concurrent_rpcs=_MAX_CALLS
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         for add, servicer in self._services:

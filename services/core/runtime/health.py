@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
@@ -96,7 +97,11 @@ class HealthServer:
 
     name = "health"
 
-    def __init__(self, health: Health, address: Address, service: str) -> None:
+    def __init__(
+        self, health: Health, address: Address, service: str, *, listener: socket.socket | None = None
+    ) -> None:
+        """`listener` is served instead of `address`."""
+        self._listener = listener
         self._health = health
         self._address = address
         self._service = service
@@ -115,8 +120,10 @@ class HealthServer:
         runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
         await runner.setup()
         self._runner = runner
-        site = web.TCPSite(runner, self._address.host, self._address.port)
-        await site.start()
+        if self._listener is not None:
+            await web.SockSite(runner, self._listener).start()
+        else:
+            await web.TCPSite(runner, self._address.host, self._address.port).start()
         host, port = runner.addresses[0][:2]
         self._address = Address(host=host, port=port)
 

@@ -41,18 +41,18 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 class JsonFormatter(logging.Formatter):
-    """`{"time", "level", "service", "logger", "message", …extra, "trace_id"?, "error"?}` in one line."""
+    """`{"time", "level", "service", "process"?, "logger", "message", …extra, "trace_id"?, "error"?}` in one line."""
 
-    def __init__(self, service: str) -> None:
+    def __init__(self, service: str, slot: int | None = None) -> None:
         super().__init__()
-        self._service = service
+        self._who = {"service": service} if slot is None else {"service": service, "process": slot}
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as one line of JSON."""
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
-            "service": self._service,
+            **self._who,
             "logger": record.name,
             "message": record.getMessage(),
             **_fields(record),
@@ -65,9 +65,9 @@ class JsonFormatter(logging.Formatter):
 class TextFormatter(logging.Formatter):
     """For people: time, level, service, message, then the fields."""
 
-    def __init__(self, service: str) -> None:
+    def __init__(self, service: str, slot: int | None = None) -> None:
         super().__init__()
-        self._service = service
+        self._service = service if slot is None else f"{service}-{slot}"
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as text, a traceback on lines of its own."""
@@ -79,11 +79,13 @@ class TextFormatter(logging.Formatter):
         return mask(text)
 
 
-def configure_logs(service: str, settings: LogSettings, stream: TextIO = sys.stderr) -> None:
-    """Points the root logger at `stream`; calling again replaces the former handler."""
+def configure_logs(
+    service: str, settings: LogSettings, stream: TextIO = sys.stderr, *, slot: int | None = None
+) -> None:
+    """Points the root logger at `stream`; calling again replaces the former handler. `slot` tells processes apart."""
     as_json = settings.format == "json" or (settings.format == "auto" and not stream.isatty())
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(JsonFormatter(service) if as_json else TextFormatter(service))
+    handler.setFormatter(JsonFormatter(service, slot) if as_json else TextFormatter(service, slot))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.level.upper())

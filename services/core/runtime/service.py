@@ -34,6 +34,7 @@ from services.core.runtime.logs import configure_logs
 from services.core.runtime.open_files import allow_open_files
 from services.core.runtime.parent import on_parent_death
 from services.core.runtime.parse import Address
+from services.core.runtime.process_slot import health_socket, process_slot
 from services.core.runtime.settings import HEALTH_PORTS, LogSettings, ProcessSettings, TelemetrySettings
 from services.core.runtime.telemetry import Telemetry, start_telemetry
 
@@ -46,13 +47,17 @@ _FORCE_MARGIN_S = 10.0
 
 @dataclass(frozen=True)
 class Runtime:
-    """What the process gives every service: its name and the seams for time, random, readiness and traces."""
+    """What the process gives every service: its name and the seams for time, random, readiness and traces.
+
+    `slot`: which of several processes under one parent it is, None for one that is alone.
+    """
 
     service: str
     clock: Clock
     random: random.Random
     health: Health
     telemetry: Telemetry
+    slot: int | None = None
 
 
 class ServiceModule(Protocol):
@@ -82,7 +87,7 @@ def run_service(modules: Mapping[str, ServiceModule], environ: Mapping[str, str]
         for fault in error.faults:
             sys.stderr.write(f"runr {title}: {fault}\n")
         return EXIT_USAGE
-    configure_logs(title, base.logs)
+    configure_logs(title, base.logs, slot=process_slot(environ))
     for chosen in (base, *settings.values()):
         log.info("settings", extra=describe(chosen))
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
@@ -115,12 +120,14 @@ async def _run(
             random=random.SystemRandom(),
             health=health if len(modules) == 1 else health.part(name),
             telemetry=traces[name],
+            slot=process_slot(environ),
         )
         components.extend(module.build(settings[name], runtime))
     supervisor = Supervisor(
         components, health=health, grace_s=base.process.grace_s, drain_delay_s=base.process.drain_delay_s
     )
-    server = HealthServer(health, base.process.health or Address("127.0.0.1", HEALTH_PORTS.get(title, 7200)), title)
+    address = base.process.health or Address("127.0.0.1", HEALTH_PORTS.get(title, 7200))
+    server = HealthServer(health, address, title, listener=health_socket(environ))
     _listen_for_stop(supervisor, base.process.grace_s, environ)
     look_for_cycles_seldom()
     log.info("limits", extra={"open_files": allow_open_files()})
