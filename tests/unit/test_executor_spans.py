@@ -13,11 +13,12 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from services.core.domain.cause import Answered, Cause, FunctionFailed
+from services.core.domain.cause import Answered, Cause, FunctionFailed, Reported
 from services.core.domain.op import (
     EventToSend,
     FunctionFault,
     Invoke,
+    Op,
     OpError,
     RunFailed,
     SendEvent,
@@ -70,6 +71,7 @@ class Recording:
             invocation.answered()
             decision = decide(held.view(Limits()), cause, NOW)
             item = invocation.committing(commit_item(held, decision, self._ids))
+            invocation.committed()
         return item, invocation.traceparent
 
     def below(self, parent: str | None) -> Seen:
@@ -118,6 +120,33 @@ def test_each_step_of_an_answer_is_below_its_invocation(recording: Recording) ->
     invocation = named(recording.made, "invoke work")
     assert traceparent(invocation) == request
     assert attributes(invocation)["runr.opened"] == ("backoff c",)
+
+
+def test_an_invocation_over_a_stream_has_the_steps_of_all_its_commits(recording: Recording) -> None:
+    held = lease(workflow(), workflow("child", id=2), trace=START)
+    ids = UlidFactory(SystemClock(), random.Random(3))
+    reports: tuple[tuple[Op, ...], ...] = (
+        (done("a"),),
+        (Invoke(id="ask", name="ask", workflow="child"), Sleep(id="nap", name="nap", for_ms=1_000)),
+        (done("b"),),
+    )
+
+    def fenced_in_the_end() -> None:
+        with invocation:
+            for ops in reports:
+                invocation.answered()
+                decision = decide(held.view(Limits()), Reported(ops, frozenset(), 1.0, executing=True), NOW)
+                invocation.committing(commit_item(held, decision, ids))
+                if ops is reports[-1]:
+                    raise Fenced
+                invocation.committed()
+
+    invocation = recording.spans.invocation(held)
+    with pytest.raises(Fenced):
+        fenced_in_the_end()
+    assert recording.below(invocation.traceparent) == {"step a": None, "start child": None}
+    seen = attributes(named(recording.made, "invoke work"))
+    assert (seen["runr.opened"], seen["runr.fenced"]) == (("invoke ask", "sleep nap"), True)
 
 
 def test_a_failed_attempt_that_is_final_is_one_span(recording: Recording) -> None:
