@@ -11,6 +11,7 @@ from tests.support import invariants
 from tests.support.postgres import run_apart
 from tests.support.rest import Rest
 from tests.support.stack import Servers, Stack
+from tests.support.transports import TRANSPORTS, Transport
 
 REQUEST_TIMEOUT_S = 3.0
 
@@ -31,11 +32,18 @@ def stack(postgres_stack: EmbeddedStack, nats_stack: EmbeddedStack) -> Iterator[
         run_apart(made.close())
 
 
+@pytest.fixture(params=TRANSPORTS)
+def transport(request: pytest.FixtureRequest) -> Transport:
+    """How the code of a story and the engine reach one another. A story is told over each, or says why not."""
+    chosen: Transport = request.param
+    return chosen
+
+
 @pytest.fixture
-async def rest(stack: Stack) -> AsyncIterator[Rest]:
-    """A client in a new tenant, whose project `default` has no function yet."""
+async def rest(stack: Stack, transport: Transport) -> AsyncIterator[Rest]:
+    """A client in a new tenant, whose project `default` has no code yet."""
     await stack.revive()
-    async with stack.tenant() as client:
+    async with stack.tenant(transport) as client:
         yield client
 
 

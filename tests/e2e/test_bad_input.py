@@ -11,6 +11,9 @@ import pytest
 
 from tests.support.rest import Rest
 from tests.support.stack import Stack
+from tests.support.transports import only_over
+
+pytestmark = only_over("http", because="no code of a project is needed: the API refuses")
 
 KNOWN = {"name": "known", "triggers": [{"event": "known.begun"}]}
 EVENTS = "/events"

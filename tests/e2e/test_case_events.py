@@ -14,6 +14,7 @@ from runr_workflows import Context, Step, Workflows
 
 from tests.support.fake_function import FakeFunction
 from tests.support.rest import Json, Rest, step_of
+from tests.support.transports import only_over
 from tests.support.workflow_app import Bodies, serving
 
 CASES = Path(__file__).parent.parent / "vectors" / "data" / "cases.jsonl"
@@ -37,6 +38,7 @@ async def introspected(rest: Rest) -> AsyncIterator[FakeFunction]:
         yield function
 
 
+@only_over("http", because="the function is asked for its list")
 async def test_case_07_cron_six_fields_refused(rest: Rest) -> None:
     row = case("case-07-cron-six-fields-refused")
     async with introspected(rest) as function:
@@ -52,6 +54,7 @@ async def test_case_07_cron_six_fields_refused(rest: Rest) -> None:
         assert app["sync"]["status"] == "failed"
 
 
+@only_over("http", because="no code of the project is needed")
 async def test_case_11_event_dedup_sequence(rest: Rest) -> None:
     expected = case("case-11-event-dedup-sequence")["expected"]
     definition = {"name": "w", "triggers": [{"event": "a"}]}

@@ -12,7 +12,10 @@ from tests.e2e.conftest import REQUEST_TIMEOUT_S
 from tests.support.fake_function import FakeFunction, Op, Reply, Request, Script, Wire, completed, replaying
 from tests.support.function_calls import head, silence, writing
 from tests.support.rest import Rest, steps_of
+from tests.support.transports import only_over
 from tests.support.workflow_app import Bodies, serving
+
+pytestmark = only_over("http", because="an answer to an HTTP request is what goes wrong here")
 
 OK = {"runr_workflow": "v1", "ops": [{"op": "run_completed", "output": "fine"}]}
 

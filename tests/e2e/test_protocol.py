@@ -10,6 +10,9 @@ import pytest
 
 from tests.support.fake_function import FakeFunction, Op, Received, Reply, Script, completed, failed, replaying
 from tests.support.rest import Rest, step_of
+from tests.support.transports import only_over
+
+pytestmark = only_over("http", because="the requests and answers themselves are looked at")
 
 INVOKE: Op = {"op": "invoke", "id": "call", "workflow": "child", "data": {"n": 1}}
 DONE: Op = {"op": "run_completed", "output": {"status": "done"}}

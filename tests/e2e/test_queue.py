@@ -20,6 +20,7 @@ from services.embedded.stack import EmbeddedStack
 from tests.support.queues import producing
 from tests.support.rest import Rest, step_of
 from tests.support.stack import Stack
+from tests.support.transports import only_over
 from tests.support.workflow_app import Bodies, serving
 
 APP = "/projects/default/workflows/app"
@@ -65,6 +66,7 @@ async def test_a_message_over_http_starts_a_run_and_resumes_another_once(stack: 
     assert bodies.of(run) == {"charge": 1}
 
 
+@only_over("http", because="no code of the project is needed")
 async def test_the_address_is_a_secret_and_changes_with_the_key(stack: Stack, rest: Rest) -> None:
     await rest.ok("PATCH", "/projects/default", {"config": {"queue_stream": "payments"}})
     old = path_of((await rest.ok("GET", APP))["queue_bridge_url"], stack.api_url)
@@ -82,6 +84,7 @@ async def test_the_address_is_a_secret_and_changes_with_the_key(stack: Stack, re
     (await rest.call("POST", new, {"id": "2-0", "fields": {"text": "x" * 300_000}}, token=None)).problem(413)
 
 
+@only_over("http", because="what dies is between the queue and the run, whoever executes it")
 async def test_a_jetstream_stream_is_consumed_and_a_killed_ingest_loses_and_doubles_nothing(
     stack: Stack, rest: Rest, nats_stack: EmbeddedStack
 ) -> None:

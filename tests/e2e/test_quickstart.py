@@ -15,6 +15,9 @@ from services.embedded.home import is_free
 from tests.support.pages import page
 from tests.support.rest import Rest
 from tests.support.stack import Stack
+from tests.support.transports import only_over
+
+pytestmark = only_over("http", because="the page serves its function over HTTP")
 
 MARK = "=== the end of a block ==="
 BLOCK_S = 40.0

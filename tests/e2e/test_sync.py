@@ -11,6 +11,7 @@ from runr_workflows import Context, Step, Workflows
 
 from services.core.runtime.python_child import python_command, python_environ
 from tests.support.rest import Json, Rest
+from tests.support.transports import only_over
 from tests.support.workflow_app import Bodies, serving
 
 
@@ -38,6 +39,10 @@ async def listed(rest: Rest, query: str = "") -> dict[str, Json]:
     return {workflow["name"]: workflow for workflow in page["data"]}
 
 
+SYNC = only_over("http", because="the engine asks the function for its list; a worker brings its own")
+
+
+@SYNC
 async def test_a_sync_learns_definitions(rest: Rest) -> None:
     async with serving(rest, shop):
         found = await listed(rest)
@@ -83,6 +88,7 @@ async def test_a_list_can_be_declared_without_the_function(rest: Rest) -> None:
         assert await rest.completed(await rest.start("bill")) == "billed"
 
 
+@SYNC
 async def test_a_function_that_cannot_be_asked_changes_nothing(rest: Rest) -> None:
     async with serving(rest, shop):
         before = await listed(rest)
@@ -92,6 +98,7 @@ async def test_a_function_that_cannot_be_asked_changes_nothing(rest: Rest) -> No
     assert await listed(rest) == before
 
 
+@SYNC
 async def test_the_stored_file_stands_in_while_the_function_is_away(rest: Rest) -> None:
     project = f"/projects/{rest.project}"
     async with serving(rest, shop):
@@ -115,6 +122,7 @@ async def test_the_stored_file_stands_in_while_the_function_is_away(rest: Rest) 
     }
 
 
+@SYNC
 async def test_the_command_line_stores_the_file_and_syncs(rest: Rest, tmp_path: Path) -> None:
     file = tmp_path / "runr.workflows.json"
 

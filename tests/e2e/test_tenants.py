@@ -24,7 +24,7 @@ def same(wf: Workflows, bodies: Bodies) -> None:
 
 
 async def test_two_tenants_do_not_meet(stack: Stack, rest: Rest) -> None:
-    async with stack.tenant() as other, serving(rest, same) as mine, serving(other, same) as theirs:
+    async with stack.tenant(rest.transport) as other, serving(rest, same) as mine, serving(other, same) as theirs:
         (run,) = (await rest.send("work.begun", id="e-1"))["runs"]
         (foreign,) = (await other.send("work.begun", id="e-1"))["runs"]
         for client, each in ((rest, run), (other, foreign)):
@@ -44,7 +44,7 @@ async def test_two_tenants_do_not_meet(stack: Stack, rest: Rest) -> None:
 
 
 async def test_what_is_another_tenants_looks_like_nothing(stack: Stack, rest: Rest) -> None:
-    async with stack.tenant() as other, serving(other, same):
+    async with stack.tenant(rest.transport) as other, serving(other, same):
         sent = await other.send("work.begun")
         (foreign,) = sent["runs"]
         nothing = "01M8MT9HTGBBWZAKWD2SJY34S6"

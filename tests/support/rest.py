@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 import aiohttp
 
 from tests.support.http_gateway import Reply
+from tests.support.transports import Transport
 
 END_S = 90.0
 
@@ -27,12 +28,29 @@ T = TypeVar("T")
 class Rest:
     """Calls a gateway. Use it as an async context manager."""
 
-    def __init__(self, base: str, token: str, project: str = "default", *, database_url: str = "") -> None:
-        """`database_url`: where the stack keeps everything, for tests that look there themselves."""
+    def __init__(
+        self,
+        base: str,
+        token: str,
+        project: str = "default",
+        *,
+        tenant: str = "default",
+        database_url: str = "",
+        worker_url: str = "",
+        transport: Transport = "http",
+    ) -> None:
+        """`database_url`: where the stack keeps everything, for tests that look there themselves.
+
+        `tenant` is the slug of the token's tenant, `transport` how its apps and the engine reach one another, and
+        `worker_url` where workers connect.
+        """
         self.base = base
         self.token = token
         self.project = project
+        self.tenant = tenant
         self.database_url = database_url
+        self.worker_url = worker_url
+        self.transport = transport
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:

@@ -35,6 +35,7 @@ from tests.support.homes import temporary_home
 from tests.support.postgres import execute, with_database
 from tests.support.rest import Rest
 from tests.support.tenancy import BOOTSTRAP_TOKEN, ENCRYPTION_KEY
+from tests.support.transports import Transport
 
 SERVICES = ("scheduler", "executor", "ingest", "gateway")
 LEASE_TTL_S = 6.0
@@ -245,13 +246,14 @@ class Stack:
         await self.ready()
 
     @asynccontextmanager
-    async def tenant(self) -> AsyncIterator[Rest]:
-        """A client with all permissions in a new tenant, whose project is `default`."""
+    async def tenant(self, transport: Transport = "http") -> AsyncIterator[Rest]:
+        """A client with all permissions in a new tenant, whose project `default` is served over this transport."""
         token = f"rt_{secrets.token_urlsafe(24)}"
+        slug = f"tenant-{next(_numbers)}"
         connection = await asyncpg.connect(self.database_url)
         try:
             async with connection.transaction():
-                tenant = await create_tenant(connection, f"tenant-{next(_numbers)}", "")
+                tenant = await create_tenant(connection, slug, "")
                 sealer = Sealer(ENCRYPTION_KEY)
                 await create_project(connection, sealer, tenant, "default", ProjectChange())
                 await insert_token(
@@ -265,7 +267,14 @@ class Stack:
                 )
         finally:
             await connection.close()
-        async with Rest(self.api_url, token, database_url=self.database_url) as rest:
+        async with Rest(
+            self.api_url,
+            token,
+            tenant=slug,
+            database_url=self.database_url,
+            worker_url=self.executor_address,
+            transport=transport,
+        ) as rest:
             yield rest
 
     async def value(self, query: str, *arguments: Any) -> Any:

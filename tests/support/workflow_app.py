@@ -1,4 +1,6 @@
-"""A real SDK app in a thread of the test, whose step bodies the test can see, count, and hold."""
+"""A real SDK app in the process of the test, over HTTP or the worker stream, whose step bodies the test can see, count
+and hold.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +20,7 @@ from tests.support.rest import Rest
 _REACHED_S = 90.0
 _HELD_S = 120.0
 _GRACE_S = 10.0
+_AT_ONCE = 1_000
 
 
 class Body(NamedTuple):
@@ -29,7 +32,7 @@ class Body(NamedTuple):
 
 
 class Bodies:
-    """What step bodies did. Bodies run in threads of the server, tests in the event loop."""
+    """What step bodies did. Bodies run in threads of the app, tests in the event loop."""
 
     def __init__(self) -> None:
         self._done: list[Body] = []
@@ -87,22 +90,51 @@ Register = Callable[[Workflows, Bodies], None]
 
 @asynccontextmanager
 async def serving(rest: Rest, register: Register) -> AsyncIterator[Bodies]:
-    """The workflows that `register` defines, served, known to the client's project, and synced."""
-    app = f"/projects/{rest.project}/workflows/app"
-    key = (await rest.ok("GET", f"{app}/signing-key"))["signing_key"]
-    workflows = Workflows(signing_key=key)
+    """The workflows that `register` defines, known to the client's project and served over the client's transport."""
+    workflows = await registry(rest)
     bodies = Bodies()
     register(workflows, bodies)
+    reached = _connected if rest.transport == "stream" else _listening
+    try:
+        async with reached(rest, workflows):
+            try:
+                yield bodies
+            finally:
+                bodies.let_go()
+    finally:
+        workflows.close()
+
+
+async def registry(rest: Rest) -> Workflows:
+    """A registry with the key of the client's project."""
+    shown = await rest.ok("GET", f"/projects/{rest.project}/workflows/app/signing-key")
+    return Workflows(signing_key=shown["signing_key"], signing_key_fallback="")
+
+
+@asynccontextmanager
+async def _connected(rest: Rest, workflows: Workflows) -> AsyncIterator[None]:
+    """A worker on the loop of the test, where bodies that a test holds must be sync: those have threads."""
+    async with workflows.connection(
+        rest.worker_url, tenant=rest.tenant, project=rest.project, drain_seconds=_GRACE_S, max_concurrency=_AT_ONCE
+    ):
+        yield
+
+
+@asynccontextmanager
+async def _listening(rest: Rest, workflows: Workflows) -> AsyncIterator[None]:
+    """A server in a thread, known to the project, and synced."""
     server = Server(workflows.handle_request, "127.0.0.1", 0)
     server.start()
     try:
-        await rest.ok("PATCH", app, {"endpoint_url": f"http://127.0.0.1:{server.port}"})
+        await rest.ok(
+            "PATCH",
+            f"/projects/{rest.project}/workflows/app",
+            {"endpoint_url": f"http://127.0.0.1:{server.port}"},
+        )
         await sync(rest)
-        yield bodies
+        yield
     finally:
-        bodies.let_go()
         await asyncio.to_thread(server.stop, _GRACE_S)
-        workflows.close()
 
 
 async def sync(rest: Rest) -> list[str]:
