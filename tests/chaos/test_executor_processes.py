@@ -134,6 +134,23 @@ async def test_runs_of_a_killed_process_move_on_and_it_comes_back(stack: Stack, 
     assert set(repeated) <= set(lost)
 
 
+async def test_a_worker_of_one_process_serves_the_runs_of_all_and_finds_the_other(stack: Stack) -> None:
+    await stack.revive()
+    async with stack.tenant("stream") as rest, serving(rest, working) as bodies:
+        first = [await rest.start("work") for _ in range(RUNS)]
+        assert await asyncio.gather(*(rest.completed(run) for run in first)) == ["done"] * RUNS
+        bodies.hold("two")
+        run = await rest.start("work")
+        await bodies.reached(run, "two")
+        node = await stack.value("select o.node from rt.live l join rt.owner o on o.id = l.owner")
+        processes_of(stack)[int(node.split("/")[1])].kill()
+        bodies.let_go()
+        assert await rest.completed(run) == "done"
+        await stack.children["executor"].ready()
+    assert bodies.of(run) == {"one": 1, "two": 1, "three": 1}
+    assert all(bodies.of(each) == {"one": 1, "two": 1, "three": 1} for each in first)
+
+
 async def test_a_signal_drains_both_and_counts_no_attempt(stack: Stack, rest: Rest) -> None:
     executor = stack.children["executor"]
     async with serving(rest, working) as bodies:
