@@ -121,7 +121,7 @@ class _Drive:
                 report = await self.invocation.report()
                 if report.mail:
                     await self._look_for_deliveries()
-                fresh = [op for op in report.ops if not self._answered(op)]
+                fresh = await self._not_answered(report.ops)
                 ops = await self._driver.read_ops(fresh)
                 if self._known is not None and fresh:
                     fresh, ops = await self._without_known(fresh, ops)
@@ -156,6 +156,15 @@ class _Drive:
         repeated = frozenset(op.id for op in checked if not isinstance(op, RunCompleted | RunFailed)) & lease.memo.ids
         cause = Reported(checked, repeated, self._driver.draw(), executing=not over)
         return await self._driver.commits.settle(lease, cause, self._span)
+
+    async def _not_answered(self, reported: Sequence[ReportedOp]) -> list[ReportedOp]:
+        fresh = []
+        for op in reported:
+            if self._answered(op):
+                await self._session.room()  # what a worker may ask for again and again waits until it is read
+            else:
+                fresh.append(op)
+        return fresh
 
     def _answered(self, op: ReportedOp) -> bool:
         """Whether the op was committed before, and its acknowledgement lost: then it is acknowledged once more."""

@@ -17,6 +17,7 @@ from services.core.domain.op import FunctionFault
 from services.core.domain.safe_text import cut, storable
 from services.core.engine.definitions import DefinitionsCache, ProjectEntry
 from services.core.engine.sync import Syncer, WorkerList
+from services.core.runtime.off_loop import OffLoop
 from services.core.store.access import find_tenant
 from services.core.store.database import Database
 from services.executor.worker_stream.session import MAX_CREDITS, MAX_INBOX_BYTES
@@ -26,6 +27,7 @@ HEARTBEAT_S = 5.0
 DEAD_AFTER_S = 15.0
 FEATURES = frozenset({"resume"})
 _NODE_BYTES = 200
+_DEFINITIONS_BYTES = 4 * 1024 * 1024
 
 
 class Refused(Exception):
@@ -61,12 +63,13 @@ class Handshake:
         self._database = database
         self._definitions = definitions
         self._syncer = syncer
+        self._off_loop = OffLoop("worker-definitions")
 
     async def welcome(self, hello: pb.Hello, challenge: str) -> Welcome:
         """Take the worker in, with its definitions. Raises Refused, Unavailable."""
         _check(hello)
         project, key = await self._authenticate(hello, challenge)
-        answer = _introspection(hello)
+        answer = await self._off_loop.run(len(hello.definitions), _introspection, hello)
         try:
             known = await self._syncer.accept(project.tenant, project.slug, answer, code_version=hello.code_version)
         except DomainError as error:
@@ -142,6 +145,8 @@ def _check(hello: pb.Hello) -> None:
             raise Refused("INVALID_HELLO", f"{field} has a NUL character")
     if len(hello.nonce) < 16:
         raise Refused("INVALID_HELLO", "nonce has fewer than 16 characters")
+    if len(hello.definitions) > _DEFINITIONS_BYTES:
+        raise Refused("INVALID_DEFINITIONS", f"definitions are longer than {_DEFINITIONS_BYTES} bytes")
     if hashlib.sha256(hello.definitions).hexdigest() != hello.definitions_hash:
         raise Refused("INVALID_HELLO", "definitions_hash is not the SHA-256 of definitions")
 

@@ -11,6 +11,8 @@ from runr.workflows.v1 import worker_service_pb2 as pb
 
 from services.core.domain.op import FunctionFault
 
+_OP_BYTES = 200
+
 Key = tuple[str, int, int]
 """Run (ULID), epoch, number within the lease (rulings S1)."""
 
@@ -25,6 +27,11 @@ class ReportedOp(NamedTuple):
 
     number: int
     text: bytes
+
+
+def weight(text: bytes) -> int:
+    """About the memory that an op takes here."""
+    return len(text) + _OP_BYTES
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -86,7 +93,13 @@ class LiveInvocation:
 
     def arrived(self, op: pb.Op, now: float) -> bool:
         """An op came. False for one that is here already: it is answered when it is committed."""
-        if op.number <= self._received and op.number > self.committed:
+        if self.committed < op.number <= self._received or (self.over and op.number > self._received):
+            return False
+        # One that was another executor's goes on anywhere.
+        follows = op.number <= self._received + 1 or (self.was is not None and not self._received)
+        if op.number < 1 or not follows:
+            text = f"op {op.number} came after op {self._received}: ops are numbered from 1, in order"
+            self.fail(FunctionFault("ProtocolError", text))
             return False
         self._received = max(self._received, op.number)
         self._ops.append(ReportedOp(op.number, op.op))
@@ -115,7 +128,7 @@ class LiveInvocation:
     def drop(self) -> None:
         """Nobody takes what is here any more."""
         ops, self._ops = self._ops, []
-        self._freed(sum(len(op.text) for op in ops))
+        self._freed(sum(weight(op.text) for op in ops))
 
     def fail(self, fault: FunctionFault) -> None:
         """The invocation ends here, whatever the worker still sends."""
@@ -130,7 +143,7 @@ class LiveInvocation:
             raise self._fault
         ops, self._ops = self._ops, []
         mail, self._mail = self._mail, False
-        self._freed(sum(len(op.text) for op in ops))
+        self._freed(sum(weight(op.text) for op in ops))
         return Report(ops, self.over, mail)
 
     def _end_with(self, fault: FunctionFault | Forgotten) -> None:

@@ -15,13 +15,16 @@ from services.core.domain.errors import Unavailable
 from services.core.rpc.server import Registration
 from services.core.runtime.clock import Clock
 from services.executor.worker_stream.handshake import DEAD_AFTER_S, HEARTBEAT_S, Handshake, Refused, Welcome, new_nonce
+from services.executor.worker_stream.invocation import weight
 from services.executor.worker_stream.outbox import Outbox
-from services.executor.worker_stream.session import WorkerSession
-from services.executor.worker_stream.sessions import WorkerSessions
+from services.executor.worker_stream.session import MAX_CREDITS, WorkerSession
+from services.executor.worker_stream.sessions import MAX_SESSIONS, TooManyWorkers, WorkerSessions
 
 log = logging.getLogger(__name__)
 
 _HELLO_S = 10.0
+_AT_ONCE = 256
+_NOT_READING_S = 60.0
 
 
 class WorkerService(worker_service_pb2_grpc.WorkerServiceServicer):
@@ -45,15 +48,13 @@ class WorkerService(worker_service_pb2_grpc.WorkerServiceServicer):
         yield _one(pb.EngineMessage(challenge=pb.Challenge(nonce=challenge)))
         try:
             welcome, rest = await self._meet(request_iterator, challenge)
+            session = self._session_of(welcome)
         except Refused as refusal:
             yield _goodbye(refusal.reason, str(refusal))
             return
         except Unavailable:
             yield _goodbye("UNAVAILABLE", "the database is away: try again")
             return
-        session = self._sessions.meet(
-            welcome.session, tenant=welcome.project.tenant, project=welcome.project.id, node=welcome.node
-        )
         outbox = Outbox()
         outbox.put(pb.EngineMessage(hello_ack=welcome.ack))
         session.attach(outbox, welcome.credits)
@@ -70,6 +71,16 @@ class WorkerService(worker_service_pb2_grpc.WorkerServiceServicer):
             session.detach(outbox)
             outbox.close()
             log.info("a worker's stream has ended", extra=shown)
+
+    def _session_of(self, welcome: Welcome) -> WorkerSession:
+        if self._sessions.draining:  # has begun meanwhile, and told everybody who was there
+            raise Refused("SHUTDOWN", "this executor is being stopped")
+        try:
+            return self._sessions.meet(
+                welcome.session, tenant=welcome.project.tenant, project=welcome.project.id, node=welcome.node
+            )
+        except TooManyWorkers:
+            raise Refused("TOO_MANY_WORKERS", f"{MAX_SESSIONS} workers of this project are connected here") from None
 
     async def _meet(
         self, requests: AsyncIterator[pb.ConnectRequest], challenge: str
@@ -88,6 +99,10 @@ class WorkerService(worker_service_pb2_grpc.WorkerServiceServicer):
         return welcome, request.messages[1:]
 
 
+class Misbehaved(Exception):
+    """The worker says what no worker may say; the text tells what."""
+
+
 class _Hearing:
     """What a worker says after its handshake, for as long as it can be heard."""
 
@@ -100,6 +115,8 @@ class _Hearing:
         self._outbox = outbox
         self._clock = clock
         self._heard = clock.monotonic()
+        self._reads = True
+        self._has_resumed = False
 
     async def run(self, requests: AsyncIterator[pb.ConnectRequest], first: Sequence[pb.WorkerMessage]) -> None:
         """Until the worker leaves or falls silent; the stream ends with it."""
@@ -107,11 +124,18 @@ class _Hearing:
         reading = asyncio.create_task(self._read(requests, first), name="worker-read")
         try:
             await asyncio.wait({beating, reading}, return_when=asyncio.FIRST_COMPLETED)
+            self._judge(reading)
         finally:
             self._outbox.close()
             for task in (beating, reading):
                 task.cancel()
-        if reading.done() and not reading.cancelled() and (error := reading.exception()) is not None:
+
+    def _judge(self, reading: asyncio.Task[None]) -> None:
+        if not reading.done() or reading.cancelled() or (error := reading.exception()) is None:
+            return
+        if isinstance(error, Misbehaved):
+            self._outbox.put(pb.EngineMessage(goodbye=pb.Goodbye(reason="PROTOCOL_ERROR", message=str(error))))
+        else:
             log.error("a worker's stream failed", exc_info=error)
 
     async def _read(self, requests: AsyncIterator[pb.ConnectRequest], messages: Sequence[pb.WorkerMessage]) -> None:
@@ -121,14 +145,26 @@ class _Hearing:
             await self._receive_all(request.messages)
 
     async def _receive_all(self, messages: Sequence[pb.WorkerMessage]) -> None:
-        size = sum(map(self._receive, messages))
-        if size:
+        for start in range(0, len(messages), _AT_ONCE):
+            size = sum(map(self._receive, messages[start : start + _AT_ONCE]))
+            # While it is not read, a worker is not silent.
+            self._reads = False
             await self._session.took_in(size)
+            await self._outbox.room()
+            self._reads = True
+            self._heard = self._clock.monotonic()
 
     async def _beat(self) -> None:
-        while self._clock.monotonic() - self._heard < DEAD_AFTER_S:
+        taken, stands_still = 0, 0.0
+        while stands_still < _NOT_READING_S and (not self._reads or self._silence < DEAD_AFTER_S):
             await asyncio.sleep(HEARTBEAT_S)
+            stands_still = stands_still + HEARTBEAT_S if self._outbox.waits and self._outbox.taken == taken else 0.0
+            taken = self._outbox.taken
             self._outbox.put(pb.EngineMessage(heartbeat=pb.Heartbeat()))
+
+    @property
+    def _silence(self) -> float:
+        return self._clock.monotonic() - self._heard
 
     def _receive(self, message: pb.WorkerMessage) -> int:
         """Take one message in; the bytes of ops that wait now. Unknown kinds are ignored (S8)."""
@@ -142,17 +178,25 @@ class _Hearing:
             case "credits":
                 self._session.grant(max(0, message.credits.add))
             case "resume":
-                self._bring(self._session.resume(message.resume))
+                self._resume(message.resume)
             case "drain":
                 self._session.drain()
         return 0
+
+    def _resume(self, resume: pb.Resume) -> None:
+        if self._has_resumed:
+            raise Misbehaved("a second Resume on one stream")
+        if len(resume.items) > MAX_CREDITS:
+            raise Misbehaved(f"a Resume of {len(resume.items)} invocations: at most {MAX_CREDITS}")
+        self._has_resumed = True
+        self._bring(self._session.resume(resume))
 
     def _op(self, op: pb.Op) -> int:
         invocation = self._session.find(op.key)
         if invocation is None:
             self._session.abandoned(op)
             return 0
-        return len(op.op) if invocation.arrived(op, self._clock.monotonic()) else 0
+        return weight(op.op) if invocation.arrived(op, self._clock.monotonic()) else 0
 
 
 def _goodbye(reason: str, message: str) -> pb.ConnectResponse:

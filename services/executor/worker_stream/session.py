@@ -10,7 +10,7 @@ from runr.workflows.v1 import worker_service_pb2 as pb
 from services.core.domain.op import FunctionFault
 from services.core.runtime.clock import Clock
 from services.core.runtime.traceparent import headers
-from services.executor.worker_stream.invocation import Key, LiveInvocation, key_of
+from services.executor.worker_stream.invocation import Key, LiveInvocation, key_of, weight
 from services.executor.worker_stream.outbox import Outbox
 
 MAX_CREDITS = 10_000
@@ -144,7 +144,7 @@ class WorkerSession:
     def abandoned(self, op: pb.Op) -> None:
         """An op of an invocation that is over: it is not committed and never will be (S1)."""
         ack = pb.Ack(key=op.key, number=op.number, outcome=pb.ACK_OUTCOME_ABANDONED)
-        self.send(pb.EngineMessage(ack=ack))
+        self.send(pb.EngineMessage(ack=ack), len(op.key.run_id))
 
     def resume(self, resume: pb.Resume) -> list[pb.Resume.Item]:
         """The worker brings along what it was executing when its stream broke, with the ops that were not answered.
@@ -181,7 +181,7 @@ class WorkerSession:
         now = self._clock.monotonic()
         for op in item.unacked:
             if invocation.arrived(op, now):
-                self._inbox_bytes += len(op.op)
+                self._inbox_bytes += weight(op.op)
         for step_id, result in list(invocation.deliveries.items()):
             self.deliver(invocation, step_id, result)
 
@@ -226,6 +226,11 @@ class WorkerSession:
                 invocation.fail(
                     FunctionFault("FunctionTimeout", f"no op within {timeout_s:g} s: a step took longer, or hangs")
                 )
+
+    async def room(self) -> None:
+        """Wait while its stream does not take what it is told."""
+        if self._outbox is not None:
+            await self._outbox.room()
 
     async def took_in(self, size: int) -> None:
         """Ops of this size were read; waits while the inboxes hold more than `MAX_INBOX_BYTES` (S5)."""

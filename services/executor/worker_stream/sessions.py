@@ -19,6 +19,8 @@ from services.executor.worker_stream.session import WorkerSession
 log = logging.getLogger(__name__)
 
 _LOOK_S = 0.5
+MAX_SESSIONS = 1_000
+"""Of one project at one executor."""
 _MAX_WORKFLOWS = 2_000
 """Workflows that one claim looks at; with more, they take turns."""
 
@@ -26,6 +28,10 @@ _Project = tuple[int, int]
 
 Adopt = Callable[[WorkerSession, Sequence[pb.Resume.Item]], Awaitable[None]]
 """Takes over what a worker brings along from another executor, and answers it about each item."""
+
+
+class TooManyWorkers(Exception):
+    """A project has as many sessions here as one may have."""
 
 
 @dataclass(slots=True)
@@ -98,9 +104,11 @@ class WorkerSessions(Component):
             session.part(pb.EngineMessage(goodbye=goodbye))
 
     def meet(self, session: str, *, tenant: int, project: int, node: str) -> WorkerSession:
-        """The session of this id, new or known."""
+        """The session of this id, new or known. Raises TooManyWorkers."""
         sessions = self._by_project.setdefault((tenant, project), {})
         if session not in sessions:
+            if len(sessions) >= MAX_SESSIONS:
+                raise TooManyWorkers
             sessions[session] = WorkerSession(
                 session,
                 tenant=tenant,

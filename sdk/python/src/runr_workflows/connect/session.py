@@ -183,7 +183,9 @@ class Session:
     def _resume(self, stream: Stream) -> None:
         """Brings along what has no stream, and ends that may not have arrived. What is not named is lost."""
         homeless = [live for live in self._living.values() if live.outlet is None]
-        message, self._resumed = resume_message(homeless, [key for _, key in self._ended], stream.outbox)
+        # Naming an invocation asks for its run: not where a newer one is executed over a stream that drains.
+        ended = [key for _, key in self._ended if key.run_id not in self._living]
+        message, self._resumed = resume_message(homeless, ended, stream.outbox)
         self._ended.clear()
         stream.outbox.put(message)
 
