@@ -24,6 +24,7 @@ from services.core.runtime.health import Health, NotReady
 from services.core.runtime.ids import UlidFactory
 from services.core.runtime.lifecycle import Component
 from services.core.runtime.parse import Address
+from services.core.runtime.pooled_random import PooledRandom
 from services.gateway.submit.item import BIG_BYTES, FORMS
 from services.gateway.submit.submitter import Submitter
 from services.gateway.submit.told_clock import ToldClock
@@ -66,7 +67,7 @@ class Backends(Component):
         self._credentials = credentials
         clock = clock or SystemClock()
         told = ToldClock(clock)
-        ids = UlidFactory(told, source or random.SystemRandom())
+        ids = UlidFactory(told, source or PooledRandom())
         self._submitters = {
             rpc: Submitter(addresses["ingest"], form, dial=self._dial, ids=ids, told=told, clock=clock)
             for rpc, form in FORMS.items()

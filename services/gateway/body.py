@@ -18,6 +18,11 @@ async def read_body(request: web.Request, *, max_bytes: int, timeout_s: float) -
     announced = request.content_length
     if announced is not None and announced > max_bytes:
         raise _too_large(max_bytes, f"{announced} bytes")
+    if request.content.is_eof():  # it came with the headers, as most do
+        whole = request.content.read_nowait()
+        if len(whole) > max_bytes:
+            raise _too_large(max_bytes, f"{len(whole)} bytes")
+        return whole
     chunks: list[bytes] = []
     size = 0
     try:

@@ -128,7 +128,7 @@ async def _input(route: Route, request: web.Request, bounds: Bounds, off_loop: O
         found = Input(path=path, query=query, body=body, raw=raw, events=bounds.events)
         return found, route.request(found)
 
-    return await off_loop.run(len(raw), read)
+    return read() if len(raw) <= SMALL_BYTES else await off_loop.run(len(raw), read)
 
 
 def _credentials(request: web.Request, *, public: bool = False) -> Credentials:

@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 
 TRACE_HEADER = "x-trace-id"
 
+# Well below what a transport takes before it asks its writer to wait.
+_SMALL_BYTES = 16 * 1024
 _PROBES = ("/healthz", "/readyz")
 
 
@@ -64,19 +66,27 @@ def _received(request: web.Request) -> str | None:
 
 
 def _trace(telemetry: Telemetry, parent: str | None) -> RequestTrace:
+    if parent is None and not telemetry.enabled:
+        return _untraced()
     traceparent = telemetry.reserve(parent)
     identity = extract(traceparent)
     if identity is not None:
         return RequestTrace(parent, traceparent, f"{identity.trace_id:032x}")
-    # Traces are off. The id still leads from an answer to the log lines of every service, and to the run.
-    trace_id = secrets.token_hex(16)
-    return RequestTrace(None, f"00-{trace_id}-{secrets.token_hex(8)}-00", trace_id)
+    return _untraced()
+
+
+def _untraced() -> RequestTrace:
+    """Traces are off. The id still leads from an answer to the log lines of every service, and to the run."""
+    drawn = secrets.token_hex(24)
+    return RequestTrace(None, f"00-{drawn[:32]}-{drawn[32:]}-00", drawn[:32])
 
 
 def _record(telemetry: Telemetry, trace: RequestTrace, request: web.Request, status: int | None, start_ns: int) -> None:
     """Record the request's span; `status` None: it was cut off."""
+    if not telemetry.follows(trace.traceparent):
+        return
     template = _template(request)
-    if template.endswith(_PROBES) or not telemetry.follows(trace.traceparent):
+    if template.endswith(_PROBES):
         return
     answered = {} if status is None else {"http.response.status_code": status}
     telemetry.record(
@@ -98,6 +108,10 @@ def _template(request: web.Request) -> str:
 
 
 async def _send(request: web.Request, response: web.StreamResponse, timeout_s: float) -> None:
+    if _fits(request, response):
+        await response.prepare(request)
+        await response.write_eof()
+        return
     try:
         async with asyncio.timeout(timeout_s):
             await response.prepare(request)
@@ -107,3 +121,12 @@ async def _send(request: web.Request, response: web.StreamResponse, timeout_s: f
         if request.transport is not None:
             request.transport.abort()
         raise ConnectionResetError("the client does not take its answer") from None
+
+
+def _fits(request: web.Request, response: web.StreamResponse) -> bool:
+    """Whether an answer is small and nothing is before it: it goes without waiting for its client."""
+    if not isinstance(response, web.Response) or request.transport is None:
+        return False
+    body = response.body
+    small = body is None or (isinstance(body, bytes) and len(body) <= _SMALL_BYTES)
+    return small and request.transport.get_write_buffer_size() == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from uuid import UUID
 
 from runr.workflows.v1 import resources_pb2, run_service_pb2
@@ -16,7 +17,8 @@ from services.core.rpc import convert_run
 from services.core.rpc.convert import duration_ms, timestamp, unix_ms
 from services.core.rpc.submissions import Kind, Submission, Submissions
 from services.core.runtime.ids import ulid_text, ulid_unix_ms
-from services.core.runtime.off_loop import OffLoop
+from services.core.runtime.off_loop import SMALL_BYTES, OffLoop
+from services.core.runtime.traceparent import trace_id
 from services.core.store.runs import RunReader
 
 _RPC = "/runr.workflows.v1.RunService/StartRun"
@@ -52,8 +54,7 @@ class StartService:
 
     async def _take(self, submission: Submission) -> None:
         """Start what was submitted. Raises what is wrong with it."""
-        asked = await self._off_loop.run(
-            len(submission.request.data),
+        asked = partial(
             _start_request,
             submission.request,
             submission.caller.tenant,
@@ -62,7 +63,10 @@ class StartService:
             id=submission.id,
             again=submission.again,
         )
+        size = len(submission.request.data)
+        self._submit(submission, asked() if size <= SMALL_BYTES else await self._off_loop.run(size, asked))
 
+    def _submit(self, submission: Submission, asked: StartRequest) -> None:
         def tell(end: Started | Exception) -> None:
             if isinstance(end, Exception):
                 submission.fail(end)
@@ -145,6 +149,6 @@ def _fresh_response(asked: StartRequest, id: UUID, fresh: FreshRun) -> run_servi
         created_at=timestamp(fresh.created_ms),
         due_at=timestamp(fresh.due_ms),
         timeout_at=timestamp(fresh.timeout_ms),
-        trace_id=convert_run.trace_id(fresh.trace),
+        trace_id=trace_id(fresh.trace),
     )
     return run_service_pb2.StartRunResponse(run=run)

@@ -66,7 +66,7 @@ def start_row(
         test=test,
         parent=parent,
         replay_of=None,
-        tags=json.dumps(list(tags)),
+        tags=json.dumps(list(tags)) if tags else "[]",
         version=entry.version,
         trace=trace,
         max_att=definition.max_attempts,

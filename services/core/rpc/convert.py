@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
@@ -56,6 +57,7 @@ def duration_ms(message: Any, field: str) -> int | None:
     return int(value.seconds * 1_000 + value.nanos // 1_000_000)
 
 
+@lru_cache(maxsize=1_024)
 def word(enum: Any, number: int) -> str:
     """The word of an enum's value: `word(RunState, RUN_STATE_TIMED_OUT)` is "timed_out". "" for an unknown number."""
     value = enum.DESCRIPTOR.values_by_number.get(number)

@@ -9,8 +9,9 @@ from runr.workflows.v1 import event_service_pb2, resources_pb2
 from services.core.domain.errors import InvalidInput
 from services.core.domain.event_record import EventEffects, EventFilter, EventRecord
 from services.core.rpc.convert import number, timestamp, unix_ms, word
-from services.core.rpc.convert_run import id_text, json_bytes, trace_id
+from services.core.rpc.convert_run import id_text, json_bytes
 from services.core.runtime.ids import ulid_text
+from services.core.runtime.traceparent import trace_id
 
 _MAX_IDS = 1_000
 

@@ -20,7 +20,7 @@ from services.core.domain.run_record import (
 )
 from services.core.rpc.convert import failure, number, timestamp, unix_ms, word
 from services.core.runtime.ids import ulid_text, ulid_uuid
-from services.core.runtime.traceparent import extract
+from services.core.runtime.traceparent import trace_id
 
 
 def id_of(text: str, what: str) -> UUID:
@@ -134,12 +134,6 @@ def id_text(id: UUID | None) -> str | None:
 def json_bytes(text: str | None) -> bytes | None:
     """JSON text as it travels."""
     return None if text is None else text.encode()
-
-
-def trace_id(traceparent: str | None) -> str:
-    """The trace's 32 hex digits; "" where there is none."""
-    context = extract(traceparent)
-    return "" if context is None else f"{context.trace_id:032x}"
 
 
 def _trigger(record: TriggerRecord | None) -> resources_pb2.TriggerEvent | None:

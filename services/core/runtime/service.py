@@ -34,6 +34,7 @@ from services.core.runtime.logs import configure_logs
 from services.core.runtime.open_files import allow_open_files
 from services.core.runtime.parent import on_parent_death
 from services.core.runtime.parse import Address
+from services.core.runtime.pooled_random import PooledRandom
 from services.core.runtime.process_slot import health_socket, process_slot
 from services.core.runtime.settings import HEALTH_PORTS, LogSettings, ProcessSettings, TelemetrySettings
 from services.core.runtime.telemetry import Telemetry, start_telemetry
@@ -117,7 +118,7 @@ async def _run(
         runtime = Runtime(
             service=name,
             clock=SystemClock(),
-            random=random.SystemRandom(),
+            random=PooledRandom(),
             health=health if len(modules) == 1 else health.part(name),
             telemetry=traces[name],
             slot=process_slot(environ),

@@ -13,6 +13,8 @@ from opentelemetry.context import Context
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState, set_span_in_context
 
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-[^ ]*)?")
+# What every sender writes who knows the standard's first version only, and what needs no second look.
+_PLAIN = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 _MEMBER = re.compile(
     r"([a-z][_0-9a-z*/-]{0,255}|[a-z0-9][_0-9a-z*/-]{0,240}@[a-z][_0-9a-z*/-]{0,13})"
     r"=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]"
@@ -36,6 +38,8 @@ def received(traceparent: str | None, tracestate: str | None) -> str | None:
     A `tracestate` that is not one is dropped, as the standard wants it; one of more than 512 characters is cut to them,
     the longest members first, then the last.
     """
+    if traceparent is not None and not tracestate and _PLAIN.fullmatch(traceparent):
+        return traceparent
     if traceparent is None or " " in traceparent.strip() or extract(traceparent) is None:
         return None
     state = _checked(tracestate)
@@ -63,6 +67,15 @@ def extract(trace: str | None) -> SpanContext | None:
         trace_state=_state_of(trace),
     )
     return context if context.is_valid else None
+
+
+def trace_id(trace: str | None) -> str:
+    """The 32 hex digits of the trace; "" where the text names none."""
+    plain = None if trace is None else _PLAIN.fullmatch(trace)
+    if plain is not None:
+        return plain[1]
+    context = extract(trace)
+    return "" if context is None else f"{context.trace_id:032x}"
 
 
 def parent_context(trace: str | None) -> Context:

@@ -41,6 +41,7 @@ class DatabaseClock:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._samples: deque[_Sample] = deque(maxlen=_KEPT)
+        self._best: _Sample | None = None
 
     async def sample(self, connection: asyncpg.Connection) -> None:
         """Ask Postgres for the time over an idle connection. Raises what the driver raises."""
@@ -53,6 +54,7 @@ class DatabaseClock:
         fresh = _Sample(after - before, after, theirs_ms - middle_ms)
         self._samples = deque((old for old in self._samples if _agree(old, fresh)), maxlen=_KEPT)
         self._samples.append(fresh)
+        self._best = min(self._samples)
 
     @property
     def known(self) -> bool:
@@ -69,7 +71,7 @@ class DatabaseClock:
 
     def certain_ms(self) -> float:
         """What it shows at least: the estimate less its error, so that who looks then does not look too early."""
-        error_s = min(self._samples).round_trip_s / 2 if self._samples else 0.0
+        error_s = 0.0 if self._best is None else self._best.round_trip_s / 2
         return self._estimate_ms() - error_s * 1_000 - _DRIFT_MS
 
     def skew_ms(self) -> float:
@@ -77,9 +79,9 @@ class DatabaseClock:
         return self._estimate_ms() - self._clock.unix_ms()
 
     def _estimate_ms(self) -> float:
-        if not self._samples:
+        if self._best is None:
             return float(self._clock.unix_ms())
-        return self._clock.monotonic() * 1_000 + min(self._samples).offset_ms
+        return self._clock.monotonic() * 1_000 + self._best.offset_ms
 
 
 def _agree(one: _Sample, other: _Sample) -> bool:

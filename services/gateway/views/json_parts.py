@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -42,8 +43,13 @@ def time_text(message: Any, field: str) -> str | None:
 
 def instant_text(unix_ms: int) -> str:
     """Unix milliseconds as ISO-8601 in UTC with milliseconds."""
-    moment = datetime.fromtimestamp(unix_ms // 1_000, tz=UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{unix_ms % 1_000:03d}Z"
+    return f"{_second_text(unix_ms // 1_000)}.{unix_ms % 1_000:03d}Z"
+
+
+@lru_cache(maxsize=256)
+def _second_text(unix_s: int) -> str:
+    """Times of one answer, and of those at the same time, are often of the same second."""
+    return f"{datetime.fromtimestamp(unix_s, tz=UTC):%Y-%m-%dT%H:%M:%S}"
 
 
 def payload(message: Any, field: str) -> msgspec.Raw | None:

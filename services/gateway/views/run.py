@@ -164,8 +164,6 @@ def result_view(response: run_service_pb2.AwaitRunResponse) -> ResultView:
 
 
 def _run_fields(run: resources_pb2.Run) -> dict[str, Any]:
-    event = run.event
-    shown = TriggerEventView(id=event.id, name=event.name, data=raw_json(event.data), ts=event.ts)
     return {
         "id": run.id,
         "workflow": run.workflow,
@@ -183,12 +181,16 @@ def _run_fields(run: resources_pb2.Run) -> dict[str, Any]:
         "ended_at": time_text(run, "ended_at"),
         "due_at": time_text(run, "due_at"),
         "timeout_at": time_text(run, "timeout_at"),
-        "event": shown if run.HasField("event") else None,
+        "event": _trigger_view(run.event) if run.HasField("event") else None,
         "output": payload(run, "output"),
         "error": failure(run),
         "attempts": [_attempt_view(attempt) for attempt in run.attempts],
         "trace_id": run.trace_id or None,
     }
+
+
+def _trigger_view(event: resources_pb2.TriggerEvent) -> TriggerEventView:
+    return TriggerEventView(id=event.id, name=event.name, data=raw_json(event.data), ts=event.ts)
 
 
 def _attempt_view(attempt: resources_pb2.Attempt) -> AttemptView:
