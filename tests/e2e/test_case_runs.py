@@ -89,7 +89,7 @@ async def test_case_25_slot_handover(rest: Rest) -> None:
 
 
 class Inside:
-    """Counts the executions that are inside the function at the same time."""
+    """Counts the executions that are inside of bodies at the same time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -112,15 +112,16 @@ async def test_case_26_deadlock_free_invoke(rest: Rest) -> None:
     def recursive(wf: Workflows, bodies: Bodies) -> None:
         @wf.workflow("countdown", concurrency=1)
         def countdown(ctx: Context, step: Step) -> list[int]:
-            inside.enter(ctx.run_id)
-            try:
-                n: int = ctx.event["data"]["n"]
-                step.run("here", bodies.record, ctx.run_id, "here")
-                below: list[int] = step.invoke("below", "countdown", data={"n": n - 1}) if n else []
-                step.run("back", bodies.record, ctx.run_id, "back")
-                return [n, *below]
-            finally:
+            def body(name: str) -> None:
+                inside.enter(ctx.run_id)
+                bodies.record(ctx.run_id, name)
                 inside.leave(ctx.run_id)
+
+            n: int = ctx.event["data"]["n"]
+            step.run("here", body, "here")
+            below: list[int] = step.invoke("below", "countdown", data={"n": n - 1}) if n else []
+            step.run("back", body, "back")
+            return [n, *below]
 
     async with serving(rest, recursive):
         assert await rest.completed(await rest.start("countdown", {"n": 5})) == [5, 4, 3, 2, 1, 0]

@@ -8,6 +8,7 @@ from runr_workflows import Context, Step, Workflows
 
 from tests.support.rest import Rest, step_of, steps_of
 from tests.support.stack import Stack
+from tests.support.transports import only_over
 from tests.support.workflow_app import Bodies, serving
 
 STEPS = 12
@@ -43,6 +44,7 @@ async def test_a_run_ends_as_without_a_checkpoint(rest: Rest) -> None:
     assert (step_of(found, "s3")["output"], found["attempts"]) == (3, [])
 
 
+@only_over("http", because="a worker brings along what it executes: nothing is lost")
 async def test_an_executor_that_is_killed_loses_at_most_the_answer_in_flight(stack: Stack, rest: Rest) -> None:
     async with serving(rest, checkpointed) as bodies:
         bodies.hold("s8")

@@ -11,11 +11,15 @@ from typing import Any
 
 import pytest
 
+from services.core.runtime.parse import Address
 from services.embedded.stack import EmbeddedStack
 from tests.support.fake_function import FakeFunction, Op, Script, completed, replaying, send_event, wait_for_event
+from tests.support.fake_worker import Refused, fake_worker
 from tests.support.postgres import run_apart
 from tests.support.rest import Json, Rest, step_of
 from tests.support.stack import Servers, Stack
+from tests.support.transports import Transport, only_over
+from tests.support.worker import Door
 
 EVENT, EVENTS, START, OUTPUT, STATE, STEPS = 1_000, 3, 500, 2_000, 5_000, 4
 KEY, WORKFLOWS, BODY, EVENTS_BODY, WAIT_S, SCANNED = 20, 2, 8_000, 9_000, 1, 2
@@ -36,6 +40,7 @@ SETTINGS = {
     "WORKFLOWS_MAX_SCANNED_WAITS": SCANNED,
     "WORKFLOWS_WAIT_TIMEOUT": f"{WAIT_S}s",
 }
+API = only_over("http", because="the API refuses, before any code is reached")
 AT_AND_OVER = pytest.mark.parametrize("over", [0, 1], ids=["at the limit", "one over"])
 
 
@@ -53,15 +58,27 @@ def narrow(postgres_stack: EmbeddedStack, nats_stack: EmbeddedStack) -> Iterator
 
 
 @pytest.fixture
-async def rest(narrow: Stack) -> AsyncIterator[Rest]:
+async def rest(narrow: Stack, transport: Transport) -> AsyncIterator[Rest]:
     """A client in a new tenant."""
-    async with narrow.tenant() as client:
+    async with narrow.tenant(transport) as client:
         yield client
 
 
 @asynccontextmanager
+async def scripted(rest: Rest, **workflows: Script) -> AsyncIterator[None]:
+    """Code that behaves by these scripts, known to the project. No workflow is tried twice."""
+    if rest.transport == "http":
+        async with function(rest, **workflows):
+            yield
+        return
+    definitions = [{"name": name, "retries": 0} for name in workflows]
+    async with fake_worker(await door(rest), workflows, tenant=rest.tenant, definitions=definitions):
+        yield
+
+
+@asynccontextmanager
 async def function(rest: Rest, **workflows: Script) -> AsyncIterator[FakeFunction]:
-    """A function with these workflows, none of which is tried twice, known to the project."""
+    """The same as a function that is called over HTTP."""
     app = f"/projects/{rest.project}/workflows/app"
     key = (await rest.ok("GET", f"{app}/signing-key"))["signing_key"]
     definitions = [{"name": name, "retries": 0} for name in workflows]
@@ -70,9 +87,16 @@ async def function(rest: Rest, **workflows: Script) -> AsyncIterator[FakeFunctio
         yield made
 
 
+async def door(rest: Rest) -> Door:
+    """Where workers of the project connect."""
+    key = (await rest.ok("GET", f"/projects/{rest.project}/workflows/app/signing-key"))["signing_key"]
+    host, _, port = rest.worker_url.rpartition(":")
+    return Door(Address(host, int(port)), key)
+
+
 async def ended(rest: Rest, *ops: Op, output: Any = None) -> Json:
     """A run that answered these ops in turn and then this output, once it has ended."""
-    async with function(rest, work=replaying(*ops, output=output)):
+    async with scripted(rest, work=replaying(*ops, output=output)):
         return await rest.end(await rest.start("work"))
 
 
@@ -99,6 +123,7 @@ def refused(reply: Any, limit: int, size: int) -> None:
     assert str(size) in told
 
 
+@API
 @AT_AND_OVER
 async def test_name_and_data_of_an_event(rest: Rest, over: int) -> None:
     reply = await rest.call("POST", "/events", {"name": "paid", "data": data(EVENT - 4 + over)})
@@ -117,6 +142,7 @@ async def test_name_and_data_of_an_event_that_a_step_sends(rest: Rest, over: int
         assert f"{EVENT + 1} bytes" in step["error"]["message"]
 
 
+@API
 @AT_AND_OVER
 async def test_events_of_a_request(rest: Rest, over: int) -> None:
     reply = await rest.call("POST", "/events", [{"name": "a"}] * (EVENTS + over))
@@ -125,6 +151,7 @@ async def test_events_of_a_request(rest: Rest, over: int) -> None:
     assert len((await rest.ok("GET", "/events"))["data"]) == (0 if over else EVENTS)
 
 
+@API
 @AT_AND_OVER
 async def test_data_of_a_start_and_of_a_replay(rest: Rest, over: int) -> None:
     async with function(rest, work=replaying()):
@@ -164,7 +191,7 @@ async def test_output_of_a_run(rest: Rest, over: int) -> None:
 @AT_AND_OVER
 async def test_data_of_an_invoke(rest: Rest, over: int) -> None:
     invoke = {"op": "invoke", "id": "s", "workflow": "child", "data": plain(OUTPUT + over)}
-    async with function(rest, work=replaying(invoke), child=replaying()):
+    async with scripted(rest, work=replaying(invoke), child=replaying()):
         found = await rest.end(await rest.start("work"))
     step = step_of(found, "s")
     assert (step["status"], len(found["children"])) == (("failed", 0) if over else ("completed", 1))
@@ -221,6 +248,7 @@ async def test_bytes_of_a_step_id_with_its_counter(rest: Rest, over: int) -> Non
         assert [step["id"] for step in found["steps"]] == [id]
 
 
+@API
 @AT_AND_OVER
 async def test_bytes_of_an_idempotency_key(rest: Rest, over: int) -> None:
     await rest.ok("PUT", f"/projects/{rest.project}/workflows", {"workflows": [{"name": "work"}]})
@@ -231,6 +259,7 @@ async def test_bytes_of_an_idempotency_key(rest: Rest, over: int) -> None:
     assert len(await rest.runs()) == 1 - over
 
 
+@API
 @AT_AND_OVER
 async def test_workflows_of_a_project(rest: Rest, over: int) -> None:
     path = f"/projects/{rest.project}/workflows"
@@ -247,6 +276,22 @@ async def test_workflows_of_a_project(rest: Rest, over: int) -> None:
         assert len((await rest.ok("GET", path))["data"]) == (1 if over else WORKFLOWS)
 
 
+@only_over("stream", because="over HTTP, the function is asked for its list")
+@AT_AND_OVER
+async def test_workflows_that_a_worker_brings(rest: Rest, over: int) -> None:
+    path = f"/projects/{rest.project}/workflows"
+    definitions = [{"name": f"w{number}"} for number in range(WORKFLOWS + over)]
+    connecting = fake_worker(await door(rest), {}, tenant=rest.tenant, definitions=definitions)
+    if over:
+        with pytest.raises(Refused, match=f"INVALID_DEFINITIONS.*{WORKFLOWS}"):
+            await connecting.__aenter__()
+    else:
+        async with connecting:
+            pass
+    assert len((await rest.ok("GET", path))["data"]) == (0 if over else WORKFLOWS)
+
+
+@API
 @AT_AND_OVER
 @pytest.mark.parametrize(("path", "limit"), [("/projects", BODY), ("/events", EVENTS_BODY)])
 async def test_bytes_of_a_body(rest: Rest, path: str, limit: int, over: int) -> None:
@@ -262,7 +307,7 @@ async def test_bytes_of_a_body(rest: Rest, path: str, limit: int, over: int) -> 
 @AT_AND_OVER
 async def test_waits_that_every_event_of_their_name_is_compared_with(rest: Rest, over: int) -> None:
     wait = wait_for_event("w", "paid", timeout="1h", **{"if": "async.data.n > event.data.n"})
-    async with function(rest, work=replaying(wait)):
+    async with scripted(rest, work=replaying(wait)):
         for _ in range(SCANNED - 1 + over):
             await rest.becomes(await rest.start("work", {"n": 1}), "waiting")
         last = await rest.start("work", {"n": 1})
@@ -279,7 +324,7 @@ async def test_waits_that_every_event_of_their_name_is_compared_with(rest: Rest,
 async def test_a_wait_or_an_invoke_without_a_timeout(rest: Rest) -> None:
     invoke = {"op": "invoke", "id": "call", "workflow": "child"}
     ops = (wait_for_event("w", "never"), invoke)
-    async with function(rest, work=replaying(*ops), child=replaying(wait_for_event("w", "never", timeout="1h"))):
+    async with scripted(rest, work=replaying(*ops), child=replaying(wait_for_event("w", "never", timeout="1h"))):
         found = await rest.end(await rest.start("work"))
     waited, called = step_of(found, "w"), step_of(found, "call")
     assert (waited["status"], waited["output"]) == ("completed", None)

@@ -15,7 +15,7 @@ from tests.support.rest import Rest, steps_of
 from tests.support.transports import only_over
 from tests.support.workflow_app import Bodies, serving
 
-pytestmark = only_over("http", because="an answer to an HTTP request is what goes wrong here")
+pytestmark = only_over("http", because="the answer to a request is what goes wrong")
 
 OK = {"runr_workflow": "v1", "ops": [{"op": "run_completed", "output": "fine"}]}
 

@@ -39,14 +39,20 @@ GUARD_S = 15.0
 
 
 @dataclass(frozen=True)
-class StreamExecutor:
+class Door:
+    """Where workers of a project connect, and its signing key."""
+
+    address: Address
+    key: str
+
+
+@dataclass(frozen=True)
+class StreamExecutor(Door):
     """An executor that workers can connect to."""
 
     database: Database
-    address: Address
     sessions: WorkerSessions
     incarnation: Incarnation
-    key: str
 
 
 @contextlib.asynccontextmanager
@@ -75,7 +81,7 @@ async def stream_executor(
     async with serving(server), living(incarnation):
         looking = asyncio.create_task(sessions.run())
         try:
-            yield StreamExecutor(database, server.address, sessions, incarnation, keys.current)
+            yield StreamExecutor(server.address, keys.current, database, sessions, incarnation)
         finally:
             await sessions.drain()
             looking.cancel()
@@ -84,9 +90,9 @@ async def stream_executor(
 class HandWorker:
     """One stream of a worker. Everything that comes is kept in order, by kind."""
 
-    def __init__(self, executor: StreamExecutor, session: str, call: Any, challenge: str) -> None:
+    def __init__(self, door: Door, session: str, call: Any, challenge: str) -> None:
         self.session = session
-        self._executor = executor
+        self._door = door
         self._call = call
         self._challenge = challenge
         self._heard: list[pb.EngineMessage] = []
@@ -95,7 +101,7 @@ class HandWorker:
 
     async def hello(self, workflows: Sequence[Mapping[str, Any]], **fields: Any) -> None:
         """Say Hello, signed with the project's key unless `key` says otherwise."""
-        key = fields.pop("key", self._executor.key)
+        key = fields.pop("key", self._door.key)
         text = json.dumps({"runr_workflow": "v1", "sdk": {"name": "hand"}, "workflows": list(workflows)}).encode()
         hello = pb.Hello(
             protocol=1,
@@ -138,9 +144,9 @@ class HandWorker:
         """Nothing is left to do."""
         await self.say(pb.WorkerMessage(end=pb.InvocationEnd(key=key)))
 
-    async def next(self, kind: str) -> Any:
+    async def next(self, kind: str, *, guard_s: float | None = GUARD_S) -> Any:
         """The next message of this kind that was not asked for yet."""
-        async with asyncio.timeout(GUARD_S), self._changed:
+        async with asyncio.timeout(guard_s), self._changed:
             await self._changed.wait_for(lambda: self._place(kind) is not None)
             place = self._place(kind)
             assert place is not None
@@ -150,9 +156,9 @@ class HandWorker:
         """How many messages of this kind wait."""
         return sum(each.WhichOneof("kind") == kind for each in self._heard)
 
-    async def execute(self) -> tuple[pb.Execute, dict[str, Any]]:
+    async def execute(self, *, guard_s: float | None = GUARD_S) -> tuple[pb.Execute, dict[str, Any]]:
         """The next invocation: its first part, and the request."""
-        first = part = await self.next("execute")
+        first = part = await self.next("execute", guard_s=guard_s)
         text = part.request_chunk
         while not part.last:
             part = await self.next("execute")
@@ -189,13 +195,13 @@ class HandWorker:
 
 
 @contextlib.asynccontextmanager
-async def stranger(executor: StreamExecutor, session: str | None = None) -> AsyncIterator[HandWorker]:
+async def stranger(door: Door, session: str | None = None) -> AsyncIterator[HandWorker]:
     """A stream on which the engine has said its Challenge and nothing else was said."""
-    channel = open_channel(executor.address)
+    channel = open_channel(door.address)
     try:
         call = worker_service_pb2_grpc.WorkerServiceStub(channel).Connect()
         first = await asyncio.wait_for(call.read(), GUARD_S)
-        worker = HandWorker(executor, session or str(uuid.uuid4()), call, first.messages[0].challenge.nonce)
+        worker = HandWorker(door, session or str(uuid.uuid4()), call, first.messages[0].challenge.nonce)
         listening = asyncio.create_task(worker.listen())
         yield worker
         call.cancel()
@@ -205,17 +211,18 @@ async def stranger(executor: StreamExecutor, session: str | None = None) -> Asyn
 
 
 @contextlib.asynccontextmanager
-async def worker(executor: StreamExecutor, *workflows: str, **fields: Any) -> AsyncIterator[HandWorker]:
+async def worker(door: Door, *workflows: str, **fields: Any) -> AsyncIterator[HandWorker]:
     """A worker that was taken in and serves these workflows."""
-    async with stranger(executor, fields.pop("session", None)) as hand:
+    async with stranger(door, fields.pop("session", None)) as hand:
         await hand.hello([{"name": name} for name in workflows or ("work",)], **fields)
         await hand.next("hello_ack")
         yield hand
 
 
 def reported(key: pb.InvocationKey, number: int, op: Mapping[str, Any], *, last: bool = False) -> pb.WorkerMessage:
-    """An op as a message."""
-    return pb.WorkerMessage(op=pb.Op(key=key, number=number, op=json.dumps(op).encode(), last=last))
+    """An op as a message, in compact JSON."""
+    text = json.dumps(op, separators=(",", ":")).encode()
+    return pb.WorkerMessage(op=pb.Op(key=key, number=number, op=text, last=last))
 
 
 def sign(key: str, *lines: str) -> str:
