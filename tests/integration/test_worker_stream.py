@@ -446,8 +446,8 @@ class TestCredits:
     async def test_the_worker_with_the_most_credits_is_given_the_run(self, hand: Hand) -> None:
         async with (
             stream_executor(hand.database, hand.tenant) as executor,
+            worker(executor, credits=5) as big,  # first: a claim on its way knows nobody who comes later
             worker(executor, credits=1) as small,
-            worker(executor, credits=5) as big,
         ):
             for _ in range(4):
                 await begin(hand, executor, big)
