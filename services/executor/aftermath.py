@@ -10,10 +10,11 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from services.core.domain.errors import Unavailable
+from services.core.domain.gate_rule import NO_GATES
 from services.core.domain.run import Status
 from services.core.domain.transition import Decision
 from services.core.engine.accept_events import EventAcceptor
-from services.core.engine.gates import Gates
+from services.core.engine.gates import Gates, Pair
 from services.core.engine.hints import TIMER_HORIZON_MS, Hints
 from services.core.engine.look_back import LookBack
 from services.core.engine.look_backs import LookBacks
@@ -45,7 +46,7 @@ class Aftermath:
         self._traces = traces or RunTraces.off(database)
         self._gates = Gates(database, hints)
         self._run_marks = RunMarks(database, hints, self._traces)
-        self._touched: set[int | None] = set()
+        self._touched: set[Pair] = set()
         self._look_backs = LookBacks(database, LookBack(database, hints, self._traces))
         self._clock = clock
         self._hints = hints
@@ -70,10 +71,11 @@ class Aftermath:
     def of(self, lease: Lease, decision: Decision, item: CommitItem, done: Committed) -> None:
         """Note what this commit leaves to do."""
         self._ready += [row.id for row in item.start_rows if row.ga is None]
-        self._touched.update(row.ga for row in item.start_rows if row.ga is not None)
-        if lease.gates and (item.end_row is not None or done.st != "r"):
-            self._touched.update(lease.gates)  # the run has left its slot
-        if not lease.gates and done.st == "q" and decision.status is not Status.RUNNING and item.end_row is None:
+        self._touched.update((row.ga, row.gb) for row in item.start_rows if row.ga is not None)
+        gated = lease.gates != NO_GATES
+        if gated and (item.end_row is not None or done.st != "r"):
+            self._touched.add(lease.gates.pair)  # the run has left its slot
+        if not gated and done.st == "q" and decision.status is not Status.RUNNING and item.end_row is None:
             self._ready.append(lease.run)  # let go over a delivery: ready again at once
         now = self._clock.unix_ms()
         for row in item.wait_rows:

@@ -15,6 +15,7 @@ from services.core.engine.authenticate import StoreAuthenticator
 from services.core.engine.definitions import DefinitionsCache
 from services.core.engine.hints import Hints
 from services.core.engine.key_check import KeyCheck
+from services.core.engine.regate import Regater
 from services.core.engine.run_traces import RunTraces
 from services.core.engine.sync import Syncer
 from services.core.engine.wait_room import WaitRoom
@@ -56,6 +57,7 @@ from services.executor.invoke import Invoker
 from services.executor.lease import Lease
 from services.executor.owner import Owner
 from services.executor.project_function import ProjectFunctions
+from services.executor.slots import Slots
 from services.executor.spans import ExecutorSpans
 from services.executor.worker_stream.adoption import Adoption
 from services.executor.worker_stream.affinities import Affinities
@@ -179,11 +181,14 @@ class _Parts:
         aftermath = Aftermath(self.database, hints, acceptor, self.theirs, self.traces)
         spans = ExecutorSpans(runtime.telemetry)
 
+        slots = Slots(settings.executor.slots, runtime.clock)
+
         def claimer(room: Callable[[], int], accept: Callable[[Lease], object]) -> Claimer:
             return Claimer(
                 self.database,
                 self.definitions,
                 owner=owner.id,
+                slots=slots,
                 room=room,
                 accept=accept,
                 spans=spans,
@@ -207,7 +212,8 @@ class _Parts:
             pipeline=pipeline,
             aftermath=aftermath,
             database=self.database,
-            slots=settings.executor.slots,
+            regater=Regater(self.database, self.definitions, hints),
+            slots=slots,
             hints=hints,
             adoption=Adoption(self.database, self.definitions, hints, owner=owner.id),
             part=self.sessions.part,

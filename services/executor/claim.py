@@ -1,14 +1,15 @@
 """Take runs: those that hints name, and, with room to spare, the oldest ready ones of every tenant in turn.
 
 A hint only says where to look; the row decides. Without hints (NATS away, a hint lost) the looks alone keep everything
-moving.
+moving. Where there is more than one tenant, none takes more than its share of the slots (`fair_share`), by hints or by
+looks; a look that finds tenants which are short of theirs asks others to make room.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from uuid import UUID
 
@@ -18,14 +19,17 @@ from services.core.domain.errors import Unavailable
 from services.core.engine.definitions import DefinitionsCache
 from services.core.store.database import Database
 from services.core.store.queries import queries
+from services.executor.fair_share import more, shares
 from services.executor.lease import Lease
 from services.executor.load import load_leases
+from services.executor.slots import Slots
 from services.executor.spans import ExecutorSpans
 from services.executor.worker_stream.pool_claims import PoolClaims
 
 log = logging.getLogger(__name__)
 
 _BATCH = 256
+_LOOK_AGAIN_S = 0.02
 _LOOK_SOON_S = 0.25
 _LOOK_LATE_S = 1.0
 
@@ -39,14 +43,17 @@ class Claimer:
         definitions: DefinitionsCache,
         *,
         owner: int,
+        slots: Slots,
         room: Callable[[], int],
         accept: Callable[[Lease], object],
         spans: ExecutorSpans,
         pools: PoolClaims,
     ) -> None:
+        """`room` tells how many of the free slots may be used now: none while the process drains or is silent."""
         self._database = database
         self._definitions = definitions
         self._owner = owner
+        self._slots = slots
         self._room = room
         self._accept = accept
         self._spans = spans
@@ -55,6 +62,11 @@ class Claimer:
         self._turn = 0
         self._pools = pools
         pools.tell(self._wake.set)
+        self._shared = False
+        self._more_waits = False
+        self._next_look = 0.0
+        self._looked = 0.0
+        self._pause = _LOOK_SOON_S
 
     def hint(self, runs: Iterable[UUID]) -> None:
         """Somebody says that these runs are ready."""
@@ -63,7 +75,9 @@ class Claimer:
 
     def has_room(self) -> None:
         """A held run ended: there may be room for another."""
-        if self._hinted or self._pools.wanted:
+        if self._more_waits and not self._hinted:
+            self._next_look = min(self._next_look, self._looked + _LOOK_AGAIN_S)
+        if self._more_waits or self._hinted or self._pools.wanted:
             self._wake.set()
 
     def given_back(self, lease: Lease) -> None:
@@ -77,36 +91,42 @@ class Claimer:
 
     async def run(self) -> None:
         """Claim until cancelled."""
-        pause = _LOOK_SOON_S
         loop = asyncio.get_running_loop()
-        next_look = loop.time()
+        self._next_look = loop.time()
         while True:
             try:
-                async with asyncio.timeout(max(0.0, next_look - loop.time())):
+                async with asyncio.timeout(max(0.0, self._next_look - loop.time())):
                     await self._wake.wait()
             except TimeoutError:
                 pass
             self._wake.clear()
             try:
-                while self._hinted and self._room() > 0:
+                while self._hinted and self._room() > 0 and loop.time() < self._next_look:
                     await self._claim_hinted()
-                while self._pools.wanted and self._room() > 0:
-                    await self._claim_pooled()
-                if loop.time() >= next_look:
+                while self._pools.wanted and self._room() > 0 and await self._claim_pooled():
+                    pass
+                if loop.time() >= self._next_look:
+                    self._looked = loop.time()
                     found = await self._look()
-                    pause = _LOOK_SOON_S if found else min(pause * 1.5, _LOOK_LATE_S)
-                    next_look = loop.time() + (0.0 if found and self._room() > 0 else pause)
+                    self._pause = _LOOK_SOON_S if found else min(self._pause * 1.5, _LOOK_LATE_S)
+                    self._next_look = loop.time() + (0.0 if found and self._room() > 0 else self._pause)
             except Unavailable:
                 log.warning("cannot claim: the database is away")
-                next_look = loop.time() + _LOOK_LATE_S
+                self._next_look = loop.time() + _LOOK_LATE_S
                 await asyncio.sleep(_LOOK_SOON_S)
+            if self._hinted and self._room() > 0:
+                self._wake.set()  # the look came first
 
     async def _claim_hinted(self) -> None:
         room = min(self._room(), _BATCH)
         runs = [self._hinted.popleft() for _ in range(min(room, len(self._hinted)))]
         async with self._database.connection() as connection:
             begun_ns = self._spans.now_ns()
-            rows = await connection.fetch(queries("executor")["claim_hinted"], self._owner, runs, room)
+            if self._shared:
+                rows = await self._claim_fairly(connection, runs, room)
+                self._more_waits |= len(rows) < len(runs)
+            else:
+                rows = await connection.fetch(queries("executor")["claim_hinted"], self._owner, runs, room)
             await self._take(connection, [row for row in rows if not row["pooled"]], begun_ns, found_by="hint")
         self._pools.seen([row for row in rows if row["pooled"]])
 
@@ -114,48 +134,87 @@ class Claimer:
         """Claim for workers that have room; whether anything was there."""
         async with self._database.connection() as connection:
             begun_ns = self._spans.now_ns()
-            rows = await self._pools.claim(connection, self._owner, min(self._room(), _BATCH), everywhere=everywhere)
+            room = min(self._room(), _BATCH)
+            most = self._most_of() if self._shared else None
+            rows = await self._pools.claim(connection, self._owner, room, most=most, everywhere=everywhere)
             await self._take(connection, rows, begun_ns, found_by="look" if everywhere else "hint")
         await asyncio.sleep(0)  # what was accepted begins, and spends its credits, before the next claim counts them
         return bool(rows)
 
+    def _most_of(self) -> Callable[[int], int]:
+        held, free = self._slots.held, self._slots.free
+        return lambda tenant: more(held.get(tenant, 0), free)
+
+    async def _claim_fairly(
+        self, connection: asyncpg.Connection, runs: Sequence[UUID], room: int
+    ) -> Sequence[asyncpg.Record]:
+        held, free = self._slots.held, self._slots.free
+        rows: Sequence[asyncpg.Record] = await connection.fetch(
+            queries("executor")["claim_hinted_fair"],
+            self._owner,
+            runs,
+            list(held),
+            [more(count, free) for count in held.values()],
+            more(0, free),
+            room,
+        )
+        return rows
+
     async def _look(self) -> bool:
-        """Claim without hints; whether anything was there. Tenants take turns, and none gets more than its share."""
-        if self._room() <= 0:
-            return False
-        found = await self._claim_pooled(everywhere=True)
+        """Claim without hints; whether anything was there."""
+        found = await self._claim_pooled(everywhere=True) if self._room() > 0 else False
         return await self._look_around() or found
 
     async def _look_around(self) -> bool:
-        room = min(self._room(), _BATCH)
-        if room <= 0:
-            return False
+        """Claim what anybody may take. Who holds least comes first, and equals take turns."""
         async with self._database.connection() as connection:
-            tenants = [row[0] for row in await connection.fetch(queries("executor")["ready_tenants"])]
-            if not tenants:
+            if not self._shared:
+                self._shared = await connection.fetchval(queries("executor")["has_tenants"])
+            room = min(self._room(), _BATCH)
+            if room <= 0 and not self._shared:
                 return False
-            self._turn = (self._turn + 1) % len(tenants)
-            tenants = tenants[self._turn :] + tenants[: self._turn]
-            quota = max(1, room // len(tenants))
-            begun_ns = self._spans.now_ns()
-            rows = await connection.fetch(
-                queries("executor")["claim_oldest"], self._owner, tenants, [quota] * len(tenants), room
-            )
-            await self._take(connection, rows, begun_ns, found_by="look")
-        return bool(rows)
+            waiting = [row[0] for row in await connection.fetch(queries("executor")["ready_tenants"])]
+            self._turn = (self._turn + 1) % max(1, len(waiting))
+            quota = self._quota(waiting[self._turn :] + waiting[: self._turn], room)
+            rows: Sequence[asyncpg.Record] = []
+            found = False
+            if quota:
+                begun_ns = self._spans.now_ns()
+                rows = await connection.fetch(
+                    queries("executor")["claim_oldest"], self._owner, list(quota), list(quota.values()), room
+                )
+                found = await self._take(connection, rows, begun_ns, found_by="look")
+        taken = Counter(row["tenant"] for row in rows)
+        short = {tenant for tenant in waiting if taken[tenant] >= quota.get(tenant, 0)}
+        self._more_waits = bool(short)
+        if self._shared and (room > 0 or self._slots.free <= 0):
+            self._slots.make_room(short | self._pools.waiting)
+        return found
+
+    def _quota(self, waiting: Sequence[int], room: int) -> dict[int, int]:
+        if room <= 0:
+            return {}
+        if not self._shared:
+            return dict.fromkeys(waiting, room)
+        return shares(self._slots.held, waiting, self._slots.free, room)
 
     async def _take(
         self, connection: asyncpg.Connection, rows: Sequence[asyncpg.Record], begun_ns: int, *, found_by: str
-    ) -> None:
+    ) -> bool:
+        """Whether there was one that can be driven."""
         if not rows:
-            return
-        early: list[UUID] = []
+            return False
+        early: list[Lease] = []
+        accepted = False
         for lease in await load_leases(connection, self._definitions, rows):
             if lease.unnamed:
-                early.append(lease.run)
+                early.append(lease)
                 continue
             self._spans.claimed(lease, begun_ns, found_by=found_by)
             self._accept(lease)
+            accepted = True
         if early:
             # What they have sent is being accepted by another, or was by one that died: a look finds them again.
-            await connection.fetch(queries("executor")["let_go"], self._owner, early)
+            runs, epochs = [each.run for each in early], [each.epoch for each in early]
+            await connection.fetch(queries("executor")["let_go"], self._owner, runs, epochs, False)
+        return accepted

@@ -37,7 +37,7 @@ class Dispatcher:
                 return True
             lease.under_way = None
         while self._may_go_on():
-            if not await self._stream.definitions.follow(lease):
+            if not await self._stream.definitions.follow(lease) or lease.gives_way:
                 return False
             session = self._sessions.pick(lease.tenant, lease.project.id, lease.entry.name, preferred=lease.affinity)
             if session is None and lease.project.by_workers:

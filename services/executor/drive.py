@@ -52,7 +52,9 @@ class Driver:
         return False
 
     async def _may_invoke(self, lease: Lease) -> bool:
-        return self._may_go_on() and await self._invoker.prepare(lease) and self._may_go_on()
+        if not self._may_go_on() or not await self._invoker.prepare(lease):
+            return False
+        return self._may_go_on() and not lease.gives_way
 
 
 def _warn_of_growth(lease: Lease) -> None:

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from services.core.domain.errors import Unavailable
 from services.core.engine.hints import Hints
+from services.core.engine.regate import Regater
 from services.core.store.database import Database
 from services.core.store.pipeline import Pipeline
 from services.core.store.queries import queries
@@ -21,6 +22,7 @@ from services.executor.aftermath import Aftermath
 from services.executor.claim import Claimer
 from services.executor.lease import Lease
 from services.executor.owner import Owner
+from services.executor.slots import Slots
 from services.executor.worker_stream.adoption import Adoption
 from services.executor.worker_stream.session import Brought, WorkerSession
 
@@ -55,7 +57,8 @@ class Incarnation:
         pipeline: Pipeline,
         aftermath: Aftermath,
         database: Database,
-        slots: int,
+        regater: Regater,
+        slots: Slots,
         hints: Hints,
         adoption: Adoption,
         part: Callable[[], None],
@@ -75,6 +78,7 @@ class Incarnation:
         self._pipeline = pipeline
         self._aftermath = aftermath
         self._database = database
+        self._regater = regater
         self._slots = slots
         self._held: dict[UUID, _Held] = {}
         self._doubts: set[asyncio.Task[None]] = set()
@@ -165,7 +169,7 @@ class Incarnation:
         return self._room()
 
     def _room(self) -> int:
-        return 0 if self._draining or not self.owner.may_invoke else self._slots - len(self._held)
+        return 0 if self._draining or not self.owner.may_invoke else self._slots.free
 
     def _may_go_on(self) -> bool:
         return not self._draining and self.owner.may_invoke
@@ -181,6 +185,7 @@ class Incarnation:
         before = self._held.get(lease.run)
         if before is not None:
             before.task.cancel()  # it was taken from us and has come back: what the earlier lease still does is fenced
+        self._slots.take(lease)
         self._held[lease.run] = _Held(lease, asyncio.create_task(self._hold(lease), name=f"run {lease.run}"))
         return True
 
@@ -197,6 +202,7 @@ class Incarnation:
             await asyncio.sleep(1)
             await self._give_back(lease)
         finally:
+            self._slots.give_back(lease)
             held = self._held.get(lease.run)
             if held is not None and held.lease is lease:
                 del self._held[lease.run]
@@ -218,6 +224,9 @@ class Incarnation:
                 held.task.cancel()
 
     async def _give_back(self, lease: Lease) -> None:
+        lost = [lease.run], [lease.epoch], [lease.project.id]
         async with self._database.connection() as connection:
-            await connection.fetch(queries("executor")["settle_pool"], self.owner.id, [lease.run], [lease.project.id])
+            await connection.fetch(queries("executor")["settle_pool"], self.owner.id, *lost)
+        if lease.outdated:
+            await self._regater.move(lease.tenant, lease.entry.id, [lease.run])
         self._claimer.given_back(lease)

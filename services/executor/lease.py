@@ -11,6 +11,7 @@ from uuid import UUID
 from services.core.domain.definition import Checkpoint
 from services.core.domain.effect import RecordAttempt
 from services.core.domain.envelope import EventInfo, RequestFrame, RunInfo, StepsFragment, error_json
+from services.core.domain.gate_rule import NO_GATES, RunGates
 from services.core.domain.matching import event_value
 from services.core.domain.run import Limits, RunView, Status
 from services.core.domain.transition import Decision
@@ -27,7 +28,8 @@ class Lease:
 
     `span` is the trace context of the invocation in progress: what it starts and sends goes below it. `unnamed`: the
     ids of events that it has sent are not known yet, so it does not go on. `affinity`: the worker's session that
-    it was claimed for, or that executes it. `under_way`: the invocation over its stream.
+    it was claimed for, or that executes it. `under_way`: the invocation over its stream. `leave`: others wait for the
+    room that it takes, so it is given back after its step.
     """
 
     run: UUID
@@ -53,7 +55,8 @@ class Lease:
     function_failures: int = 0
     repeats: int = 0
     unnamed: bool = False
-    gates: tuple[int, ...] = ()
+    leave: bool = False
+    gates: RunGates = NO_GATES
     memo: StepsFragment = field(default_factory=StepsFragment)
     failing: dict[str, int] = field(default_factory=dict)
     open_steps: dict[str, str] = field(default_factory=dict)
@@ -72,6 +75,16 @@ class Lease:
             event = self.event
             self._trigger = event_value(id=event.id, name=event.name, data=event.data, ts=event.ts)
         return self._trigger
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the limits of its workflow were changed since its gates were found: it must be put before others."""
+        return self.gates.version != self.entry.gate_version
+
+    @property
+    def gives_way(self) -> bool:
+        """Whether it is given back after its step, although it could go on."""
+        return self.leave or self.outdated
 
     @property
     def attempt(self) -> int:
@@ -144,7 +157,7 @@ class Lease:
             repeats=self.repeats,
             steps=self.steps,
             state_bytes=self.size,
-            gated=bool(self.gates),
+            gated=self.gates != NO_GATES,
             step_failures=self.failing,
             open_steps=self.open_steps,
             limits=limits,

@@ -10,6 +10,7 @@ from uuid import UUID
 import asyncpg
 
 from services.core.domain.envelope import EventInfo, StepsFragment, error_json
+from services.core.domain.gate_rule import RunGates
 from services.core.engine.definitions import DefinitionsCache, TenantDefinitions
 from services.core.runtime.ids import ulid_text
 from services.core.store.queries import queries, tenant_query
@@ -94,7 +95,7 @@ def _lease(
         attempts=live["att"],
         function_failures=live["fn_att"],
         repeats=live["nd"],
-        gates=tuple(gate for gate in (live["ga"], live["gb"]) if gate is not None),
+        gates=RunGates(live["gv"], live["ga"], live["gb"]),
         memo=memo,
         failing={sid: n for sid, n in failing.items() if sid not in memo.ids},
     )

@@ -122,10 +122,11 @@ class Owner:
         unknown = [(row["id"], row["epoch"]) for row in rows if row["id"] not in known]
         self._strangers = {tenure: self._strangers.get(tenure, now) for tenure in unknown}
         patience_s = max(_STRANGE_S, 2 * self._settings.heartbeat_s)
-        lost = [run for (run, _), since in self._strangers.items() if now - since >= patience_s]
+        lost = [tenure for tenure, since in self._strangers.items() if now - since >= patience_s]
         if lost:
             log.warning("letting go of %d runs whose claim was never answered", len(lost))
-            await connection.fetch(queries("executor")["let_go"], self.id, lost)
+            runs, epochs = zip(*lost, strict=True)
+            await connection.fetch(queries("executor")["let_go"], self.id, runs, epochs, False)
 
     async def _connected(self) -> asyncpg.Connection:
         """The connection, with the owner's lock as soon as it can be had: the server may still have a session of this

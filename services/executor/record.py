@@ -40,7 +40,7 @@ def commit_item(lease: Lease, decision: Decision, ids: UlidFactory) -> CommitIte
         fn_att=decision.function_failures,
         nd=decision.repeats,
         uses=_uses(decision),
-        gates=lease.gates,
+        gates=lease.gates.present,
         step_rows=tuple(rows.steps),
         attempt_rows=tuple(rows.attempts),
         wait_rows=tuple(rows.waits),

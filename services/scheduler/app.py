@@ -26,6 +26,7 @@ from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints
 from services.core.engine.look_back import LookBack
 from services.core.engine.look_backs import LookBacks
+from services.core.engine.regate import Regater
 from services.core.engine.run_events import RunEventMarks
 from services.core.engine.run_traces import RunTraces
 from services.core.engine.schedules import Schedules
@@ -195,7 +196,7 @@ def _duties(
         SendEvents(SendEventMarks(database, acceptor).sweep),
         FanOut(FanOutMarks(database, hints, traces).sweep),
         RunEvents(RunEventMarks(database, acceptor).sweep),
-        SweepGates(Gates(database, hints)),
+        SweepGates(Gates(database, hints), Regater(database, definitions, hints)),
         Arming(look_backs),
         Rehint(database, hints, bus.pending),
         FoldUsage(database),

@@ -13,6 +13,7 @@ from services.core.domain.run import Status
 from services.core.engine.definitions import DefinitionsCache
 from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints, NullPublisher
+from services.core.engine.regate import Regater
 from services.core.runtime.clock import SystemClock
 from services.core.runtime.sealing import Sealer
 from services.core.runtime.settings import LeaseSettings
@@ -69,7 +70,7 @@ async def test_case_22_crash_between_persist_and_dispatch(
     doomed = bus.executor = make_incarnation(rows.database, functions, probe=probe, **options)
     await doomed.owner.register()
     life = asyncio.create_task(doomed.run())
-    await SweepGates(Gates(rows.database, Hints(bus))).run_once()  # the first run gets the slot
+    await sweeping(rows, Hints(bus)).run_once()  # the first run gets the slot
     await asyncio.wait_for(probe.fell.wait(), 30)
     await kill(rows.database, doomed, life)
     bus.executor = make_incarnation(rows.database, functions, **options)
@@ -80,9 +81,13 @@ async def test_case_22_crash_between_persist_and_dispatch(
     assert len(executed) == len(set(executed)) == RUNS
 
 
+def sweeping(rows: LiveRows, hints: Hints) -> SweepGates:
+    return SweepGates(Gates(rows.database, hints), Regater(rows.database, DefinitionsCache(None), hints))
+
+
 async def tick_until_ended(rows: LiveRows, runs: Sequence[UUID], hints: Hints) -> None:
     """What a scheduler does meanwhile."""
-    gates = SweepGates(Gates(rows.database, hints))
+    gates = sweeping(rows, hints)
     rescue = Rescue(rows.database, hints, SystemClock(), LEASE, lambda: None, settle_s=0)
 
     async def ended() -> bool:

@@ -8,8 +8,10 @@ from uuid import UUID
 
 from services.core.domain.op import OpError, RunCompleted, Sleep, StepCompleted, StepFailed
 from services.core.domain.run import Status
+from services.core.engine.definitions import DefinitionsCache
 from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints, NullPublisher
+from services.core.engine.regate import Regater
 from services.scheduler.duties.gates import SweepGates
 from tests.support.hand import Hand
 from tests.support.live_rows import LiveRows
@@ -31,7 +33,8 @@ async def with_slot(rows: LiveRows, runs: list[UUID]) -> list[int]:
 
 async def sweep(rows: LiveRows) -> None:
     """A pass of the scheduler."""
-    await SweepGates(Gates(rows.database, Hints(NullPublisher()))).run_once()
+    hints = Hints(NullPublisher())
+    await SweepGates(Gates(rows.database, hints), Regater(rows.database, DefinitionsCache(None), hints)).run_once()
 
 
 async def test_c16_both_of_two_limits_hold_at_once(hand: Hand, rows: LiveRows) -> None:
@@ -66,6 +69,7 @@ async def test_a_limit_that_is_taken_away_lets_everyone_through(hand: Hand, rows
     await hand.declare(limited(1))
     runs = await started(hand, *"abc")
     await hand.declare({"name": "work"})
+    assert not await rows.claim(await rows.owner(), runs), "what had a slot was let through by a limit of before"
     await sweep(rows)
     for run in runs:
         assert await hand.answer(run, RunCompleted(output="1")) is Status.COMPLETED

@@ -257,8 +257,9 @@ async def test_o8_letting_go_moves_the_epoch_and_counts_nothing(rows: LiveRows, 
     before = await rows.live(run)
     assert before is not None
     async with rows.database.connection() as connection:
-        assert len(await connection.fetch(queries("executor")["let_go"], owner.id, [run])) == 1
-        assert await connection.fetch(queries("executor")["let_go"], owner.id, [run]) == []
+        lease = (owner.id, [run], [before["epoch"]], False)
+        assert len(await connection.fetch(queries("executor")["let_go"], *lease)) == 1
+        assert await connection.fetch(queries("executor")["let_go"], *lease) == []
     live = await rows.live(run)
     assert live is not None
     assert (live["st"], live["owner"], live["epoch"], live["rev"], live["fn_att"], live["att"]) == (

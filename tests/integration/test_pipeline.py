@@ -208,7 +208,7 @@ async def test_c2_a_retried_run_is_not_mistaken_for_its_earlier_life(
         await connection.execute(queries("engine")["finish"], [live["id"]], ["cancelled"], [None], [None])
         assert (
             await connection.fetchval(
-                "select rt.retry_v1($1, $2, 4::smallint, 60000, null, null)", rows.tenant, live["id"]
+                "select rt.retry_v1($1, $2, 4::smallint, 60000, 0, null, null)", rows.tenant, live["id"]
             )
             is not None
         )
@@ -226,7 +226,7 @@ async def test_case_20_of_two_attempts_the_late_one_is_discarded(
 ) -> None:
     first = await held(rows, owner)
     async with rows.database.connection() as connection:
-        await connection.execute(queries("executor")["let_go"], owner, [first["id"]])
+        await connection.execute(queries("executor")["let_go"], owner, [first["id"]], [first["epoch"]], True)
     assert await rows.claim(owner, [first["id"]])
     second = await read(rows, first["id"])
     await pipeline.commit(item(second, step_rows=(step_row(second, "s", output='"attempt 1"'),), steps=1))

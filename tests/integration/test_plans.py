@@ -23,7 +23,7 @@ from tests.support.live_rows import DAY_MS, LiveRows
 
 __all__ = ["database", "postgres_url"]
 
-TABLES = ("live", "wait", "mark", "idem", "event_ids", "wait_path")
+TABLES = ("live", "gate_rule", "wait", "mark", "idem", "event_ids", "wait_path")
 TENANT_TABLES = ("runs", "steps", "ends", "attempts", "events")
 MANY = 5_000
 
@@ -81,15 +81,30 @@ async def everything(rows: LiveRows) -> None:
     assert live is not None
     fence: list[Any] = [[run], [rows.tenant], [live["epoch"]], [live["rev"]]]
     await rows.rows(queries("pipeline")["committed"], owner, *fence)
-    await rows.rows(queries("executor")["let_go"], owner, [run])
+    await rows.rows(queries("executor")["let_go"], owner, [run], [live["epoch"]], True)
     await acceptor.accept(
         rows.tenant, [Incoming(name="paid", data="{}", event_id=str(owner)), Incoming(name="x", data="{}")]
     )
     await RunCanceller(rows.database, hints).cancel(rows.tenant, run)
+    await gates(rows, owner)
     await rows.rows("select * from rt.apply_marks_v1(0, 100)")
     await rows.rows("select * from rt.rescue_v1(100)")
     await rows.rows("select * from rt.expire_v1(100)")
     await rows.rows("delete from rt.owner where id = $1 returning id", owner)
+
+
+async def gates(rows: LiveRows, owner: int) -> None:
+    """Each way in which a run passes concurrency gates, one and two, once."""
+    for wf, second in ((2, None), (3, 9)):
+        holds, waits = await rows.start(2, wf=wf, ga=wf, gb=second)
+        await rows.rows("update rt.gate_rule set a = 1, settled = false where wf = $1 returning wf", wf)
+        await rows.rows(queries("gates")["grant"], [wf], [second])
+        await rows.rows(queries("gates")["blocked"], wf, 0, 1)
+        await rows.rows(queries("executor")["claim_hinted_fair"], owner, [holds], [rows.tenant], [1], 1, 1)
+        await rows.commit(owner, holds, keep=True, st="r", gates=(wf,) if second is None else (wf, second))
+        await rows.rows(queries("gates")["outdated"], wf - 1, 0, 1, 1)
+        await rows.rows(queries("gates")["regate"], [waits], [0], [None], [None])
+        await rows.rows("delete from rt.live where id = any ($1) returning id", [holds, waits])
 
 
 async def test_x14_what_was_planned_over_few_rows_reads_no_more_over_many(rows: LiveRows, database: Database) -> None:
@@ -110,6 +125,10 @@ async def test_x14_what_was_planned_over_few_rows_reads_no_more_over_many(rows: 
             insert into rt.live (id, tenant, wf, st, max_att, deadline)
             select gen_random_uuid(), {rows.tenant}, 1, 's', 4, rt.now() + interval '1 day'
             from generate_series(1, {MANY});
+            insert into rt.live (id, tenant, wf, st, qk, gv, ga, gb, line, max_att, deadline)
+            select gen_random_uuid(), {rows.tenant}, 4 + n % 2, 'b', rt.now(), 1, 100 + n, nullif(n % 2, 0), 100 + n, 4,
+                   rt.now() + interval '1 day'
+            from generate_series(1, {MANY}) n;
             insert into rt.wait (id, run, tenant, kind, sid, due_at)
             select gen_random_uuid(), id, tenant, 's', 'z', rt.now() + interval '1 day' from rt.live where st = 's';
             insert into rt.wait (id, run, tenant, kind, sid, event, name_h, path_h, val_h, cond, due_at)

@@ -178,8 +178,8 @@ async def start(connection: asyncpg.Connection, tenant: int, project: ProjectRow
         f"select id from t_{tenant}.workflows where project = $1 and name = 'ship'", project.id
     )
     values = [run], [tenant], [wf], [project.id], ["api"], [uuid.uuid4()], ["e"], [1], ["{}"], [idem], [False]
-    later = [None], [None], ["[]"], ["v"], [None], [4], [60_000], [None], [None], [0], [None], [None]
-    arguments = ", ".join(f"${number}" for number in range(1, 24))
+    later = [None], [None], ["[]"], ["v"], [None], [4], [60_000], [None], [None], [0], [0], [None], [None]
+    arguments = ", ".join(f"${number}" for number in range(1, 25))
     await connection.fetch(f"select * from rt.start_v1({arguments})", *values, *later)
     return run
 

@@ -162,7 +162,7 @@ async def test_a_run_whose_executor_died_before_it_knew_what_it_sent_waits_for_t
 ) -> None:
     before = await hand.send("sent", event_id="X")
     run = await sending(hand, EventToSend(name="sent", id="X"))
-    await rows.rows("select from rt.live r, rt.let_go_v1(r.owner, array[r.id]) where r.id = $1", run)
+    await rows.rows("select from rt.live r, rt.let_go_v1(r.owner, array[r.id], array[r.epoch]) where r.id = $1", run)
     script = replaying(SENDS_X, completed("after"))
     async with executing(hand.database, {"work": script}) as (_, functions):
 

@@ -165,7 +165,9 @@ async def test_lease_taken(rows: LiveRows, door: str) -> None:
 
 async def test_slot_granted(rows: LiveRows) -> None:
     placed = await place_all(rows)
-    await compare(rows, placed, causes.SlotGranted(), lambda: rows.rows("select * from rt.grant_v1($1)", [GATE]))
+    await compare(
+        rows, placed, causes.SlotGranted(), lambda: rows.rows("select * from rt.grant_v1($1, $2)", [GATE], [None])
+    )
 
 
 async def test_let_go(rows: LiveRows) -> None:
@@ -174,7 +176,7 @@ async def test_let_go(rows: LiveRows) -> None:
     async def let_go() -> None:
         for one in placed:
             owner = await rows.value("select owner from rt.live where id = $1", one.run)
-            await rows.rows("select * from rt.let_go_v1($1, $2)", owner or 1, [one.run])
+            await rows.rows("select * from rt.let_go_v1($1, $2, $3)", owner or 1, [one.run], [5])
 
     await compare(rows, placed, causes.LetGo(), let_go)
     for one in placed:
@@ -225,7 +227,7 @@ async def test_resumed(rows: LiveRows) -> None:
     async def take_over() -> None:
         for one in placed:
             epoch = 4 if one.status is Status.PARKED else 5
-            query = "select * from rt.take_over_v1($1, $2, $3, array[1], $4, $5)"
+            query = "select * from rt.take_over_v1($1, $2, $3, array[1, 2], $4, $5)"
             await rows.rows(query, owner, session, rows.tenant, [one.run], [epoch])
 
     await compare(rows, placed, causes.Resumed(), take_over)
@@ -318,10 +320,9 @@ async def test_retried(rows: LiveRows, gated: bool) -> None:
 
     async def retry() -> None:
         for one in placed:
-            gate = GATE if gated else None
-            await rows.rows(
-                "select * from rt.retry_v1($1, $2, 4::smallint, 86400000, $3, null)", rows.tenant, one.run, gate
-            )
+            gates = (rows.GATED, GATE) if gated else (0, None)
+            retry = "select * from rt.retry_v1($1, $2, 4::smallint, 86400000, $3, $4, null)"
+            await rows.rows(retry, rows.tenant, one.run, *gates)
 
     await compare(rows, placed, causes.Retried(), retry)
     for one in placed:
@@ -390,7 +391,18 @@ async def test_a_delivery_the_holder_has_not_seen_turns_letting_go_into_the_queu
 async def test_a_slot_is_handed_on_at_the_second_gate_too(rows: LiveRows) -> None:
     owner = secrets.randbits(63)
     (run,) = await rows.start(1, ga=GATE, gb=GATE + 1)
-    await rows.start(1, ga=GATE + 2, gb=GATE + 1)
+    (other,) = await rows.start(1, ga=GATE + 2, gb=GATE + 1)
     await rows.value("update rt.live set st = 'q', slot = true where id = $1", run)
     await rows.claim(owner, [run])
+    await rows.value("update rt.live set line = gb where id = $1", other)
     assert (await rows.commit(owner, run, keep=True, st="r", gates=(GATE, GATE + 1)))["st"] == "b"
+
+
+async def test_a_slot_is_kept_while_those_at_a_gate_wait_for_another(rows: LiveRows) -> None:
+    owner = secrets.randbits(63)
+    (run,) = await rows.start(1, ga=GATE, gb=GATE + 1)
+    (other,) = await rows.start(1, ga=GATE + 2, gb=GATE + 1)
+    await rows.value("update rt.live set st = 'q', slot = true where id = $1", run)
+    await rows.claim(owner, [run])
+    await rows.value("update rt.live set line = ga where id = $1", other)
+    assert (await rows.commit(owner, run, keep=True, st="r", gates=(GATE, GATE + 1)))["st"] == "r"

@@ -186,7 +186,7 @@ async def test_children_and_retried_runs_wait_for_workers_too(hand: Hand, rows: 
         await one.ack()
         assert await rows.value("select pooled from rt.live where parent = $1", run)
     await hand.cancel(run)
-    await rows.rows("select * from rt.retry_v1($1, $2, 4::smallint, 60000, null, null)", hand.tenant, run)
+    await rows.rows("select * from rt.retry_v1($1, $2, 4::smallint, 60000, 0, null, null)", hand.tenant, run)
     live = await rows.live(run)
     assert live is not None
     assert live["pooled"]

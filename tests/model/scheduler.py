@@ -14,6 +14,7 @@ from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints, Publisher
 from services.core.engine.look_back import LookBack
 from services.core.engine.look_backs import LookBacks
+from services.core.engine.regate import Regater
 from services.core.engine.run_events import RunEventMarks
 from services.core.engine.send_events import SendEventMarks
 from services.core.runtime.ids import UlidFactory
@@ -81,7 +82,7 @@ class ModelScheduler:
             SendEvents(SendEventMarks(database, acceptor).sweep),
             FanOut(FanOutMarks(database, hints).sweep),
             RunEvents(RunEventMarks(database, acceptor).sweep),
-            SweepGates(Gates(database, hints)),
+            SweepGates(Gates(database, hints), Regater(database, definitions, hints)),
             Arming(self._look_backs),
             Rehint(database, hints, _nothing_pending),
             FoldUsage(database),

@@ -63,7 +63,7 @@ WAIT = Await(id="a", event="ext.a", matched=False, above=None, timeout_ms=1_000,
 
 CASES: dict[str, tuple[Break, list[Workflow], list[tuple[Op, ...]], str]] = {
     "a limit that is not kept": (
-        Break("limit_of", "select ", "select 100 + "),
+        Break("gate_room_v1", "select case", "select 100 + case"),
         [workflow("limited", SLOW, limits=(Limit(limit=1, keyed=False),))],
         [(start("limited", 3),), (Settle(),)],
         "has a limit of 1|no more slots than the limit",

@@ -22,6 +22,7 @@ from services.core.domain.run import Limits
 from services.core.engine.accept_events import EventAcceptor
 from services.core.engine.definitions import DefinitionsCache
 from services.core.engine.hints import Hints, NullPublisher, Publisher
+from services.core.engine.regate import Regater
 from services.core.engine.wait_room import WaitRoom
 from services.core.runtime.clock import Clock, SystemClock
 from services.core.runtime.ids import UlidFactory
@@ -42,6 +43,7 @@ from services.executor.incarnation import Incarnation
 from services.executor.invoke import Invoker
 from services.executor.lease import Lease
 from services.executor.owner import Owner
+from services.executor.slots import Slots
 from services.executor.spans import ExecutorSpans
 from services.executor.worker_stream.adoption import Adoption
 from services.executor.worker_stream.affinities import Affinities
@@ -54,7 +56,8 @@ from tests.support.postgres import execute, run_apart, with_database
 from tests.support.tenancy import ENCRYPTION_KEY
 
 EMPTIED = [
-    *("live", "wait", "wait_path", "mark", "event_ids", "idem", "cron", "cron_fire", "usage_delta", "owner", "pool"),
+    *("live", "gate_rule", "wait", "wait_path", "mark", "event_ids", "idem", "cron", "cron_fire", "usage_delta"),
+    *("owner", "pool"),
     *("runs", "ends", "steps", "attempts", "events", "usage", "workflows"),
 ]
 
@@ -183,9 +186,11 @@ def make_incarnation(
     current = CurrentDefinitions(database, defs)
     invoker = Invoker(client, current, settings=settings, limits=WorkflowLimits(), clock=clock, jitter=random.Random(1))
 
+    places = Slots(slots, clock)
+
     def claimer(room: Callable[[], int], accept: Callable[[Lease], object]) -> Claimer:
         pools = PoolClaims(workers, hints)
-        return Claimer(database, defs, owner=owner.id, room=room, accept=accept, spans=spans, pools=pools)
+        return Claimer(database, defs, owner=owner.id, slots=places, room=room, accept=accept, spans=spans, pools=pools)
 
     commits = Commits(
         pipeline=pipeline,
@@ -219,7 +224,8 @@ def make_incarnation(
         pipeline=pipeline,
         aftermath=aftermath,
         database=database,
-        slots=slots,
+        regater=Regater(database, defs, hints),
+        slots=places,
         hints=hints,
         adoption=Adoption(database, defs, hints, owner=owner.id),
         part=workers.part,

@@ -98,16 +98,31 @@ class Hand:
         item = commit_item(lease, decision, self.ids)
         done = await self._pipeline.commit(item)
         lease.advance(decision, item, done)
-        if decision.status is not Status.RUNNING:
+        if decision.status is not Status.RUNNING or done.st != "r":
             del self._leases[run]
         return decision.status
 
-    async def _claim(self, run: UUID) -> Lease:
+    async def hold(self, run: UUID) -> Lease | None:
+        """Take the run's lease; None if it is not to be had."""
         async with self.database.connection() as connection:
             rows = await connection.fetch(queries("executor")["claim_hinted"], self._owner, [run], 1)
-            assert rows, "the run is not queued"
-            (lease,) = await load_leases(connection, self._definitions, rows)
-        self._leases[run] = lease
+            leases = await load_leases(connection, self._definitions, rows)
+        self._leases |= {lease.run: lease for lease in leases}
+        return self._leases.get(run)
+
+    async def let_go(self, lease: Lease) -> None:
+        """Give it back without an attempt."""
+        self.forget(lease.run)
+        async with self.database.connection() as connection:
+            await connection.fetch(queries("executor")["let_go"], self._owner, [lease.run], [lease.epoch], True)
+
+    def forget(self, run: UUID) -> None:
+        """Its lease is lost."""
+        self._leases.pop(run, None)
+
+    async def _claim(self, run: UUID) -> Lease:
+        lease = await self.hold(run)
+        assert lease is not None, "the run is not queued"
         return lease
 
 

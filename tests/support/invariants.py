@@ -99,13 +99,18 @@ RULES = (
     Rule(
         4,
         "no more slots than the limit",
-        """select l.ga, count(*) from rt.live l join rt.workflows d on d.tenant = l.tenant and d.id = l.wf
-           where l.slot
-           group by l.ga, d.definition
-           having count(*) > (select max(case json_typeof(x) when 'number' then x #>> '{}' else x ->> 'limit' end::int)
-                from json_array_elements(case json_typeof(d.definition::json -> 'concurrency')
-                    when 'array' then d.definition::json -> 'concurrency'
-                    else json_build_array(d.definition::json -> 'concurrency') end) x)""",
+        """select x.gate, count(*) from rt.gate_rule g join rt.live l on l.wf = g.wf and l.gv = g.version and l.slot
+           cross join lateral (values (l.ga, g.a), (l.gb, g.b)) x(gate, most)
+           where x.gate is not null
+           group by x.gate, x.most having count(*) > x.most""",
+    ),
+    Rule(
+        4,
+        "the limits that the engine keeps are those of the definition",
+        """select d.id, d.definition from rt.workflows d left join rt.gate_rule g on g.wf = d.id
+           where (json_array_length(d.definition::json -> 'concurrency') > 0) <> (g.a is not null)
+              or coalesce(g.a, g.b, 0) > (select max((x ->> 'limit')::int)
+                                          from json_array_elements(d.definition::json -> 'concurrency') x)""",
     ),
     Rule(
         4,

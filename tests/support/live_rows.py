@@ -55,7 +55,12 @@ class Recorder:
 
 
 class LiveRows:
-    """Runs of one tenant. Instants are given as milliseconds from now; negative ones have passed."""
+    """Runs of one tenant. Instants are given as milliseconds from now; negative ones have passed.
+
+    A run that is given gates is of a workflow with limits as wide as can be, one or two.
+    """
+
+    GATED = 1
 
     def __init__(self, database: Database, tenant: int) -> None:
         self.database = database
@@ -66,6 +71,12 @@ class LiveRows:
         rows = [self.start_row(**values) for _ in range(count)]
         async with self.database.connection() as connection:
             await insert_starts(connection, rows, [])
+            if rows[0].gv == self.GATED:
+                await connection.execute(
+                    "insert into rt.gate_rule (wf, tenant, keys, turn, a, b) values ($1, $2, 0, $3, 10000, $4) "
+                    "on conflict do nothing",
+                    *(rows[0].wf, self.tenant, self.GATED, None if rows[0].gb is None else 10_000),
+                )
         return [row.id for row in rows]
 
     async def start_one(self, **values: Any) -> uuid.UUID:
@@ -193,7 +204,7 @@ class LiveRows:
         row: dict[str, Any] = {
             "id": uuid.uuid4(),
             "tenant": self.tenant,
-            "wf": 1,
+            "wf": 1 if values.get("ga") is None else 2,
             "project": 1,
             "source": "api",
             "event": uuid.uuid4(),
@@ -212,6 +223,7 @@ class LiveRows:
             "delay_ms": None,
             "at_ms": None,
             "prio": 0,
+            "gv": 0 if values.get("ga") is None else self.GATED,
             "ga": None,
             "gb": None,
         }

@@ -9,6 +9,7 @@ import pytest
 
 from services.core.domain.cause import Answered, Cause, FunctionFailed
 from services.core.domain.definition import CancelOn
+from services.core.domain.gate_rule import RunGates
 from services.core.domain.matching import name_hash
 from services.core.domain.op import (
     EventToSend,
@@ -78,7 +79,7 @@ def test_a_resting_run_is_let_go_in_the_status_it_rests_in(op: Op, st: str) -> N
 
 
 def test_a_run_that_yields_its_slot_goes_back_into_the_line() -> None:
-    _, made = decided(lease(gates=(9,)), Answered((done("a"),), wanted=True))
+    _, made = decided(lease(gates=RunGates(1, 9, None)), Answered((done("a"),), wanted=True))
     assert (made.keep, made.st, made.gates) == (False, "q", (9,))
 
 

@@ -154,7 +154,7 @@ class AcceptTransaction:
                     if row.ga is None:
                         aftermath.ready.append(run)
                     else:
-                        aftermath.gates.add(row.ga)
+                        aftermath.gates.add((row.ga, row.gb))
                         plan.goes_on = True
 
 

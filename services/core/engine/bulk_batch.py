@@ -15,7 +15,7 @@ from services.core.domain.errors import Conflict
 from services.core.domain.op import OpError
 from services.core.domain.run import ACTIVE, Status
 from services.core.engine.definitions import DefinitionsCache
-from services.core.engine.gates import gates_of
+from services.core.engine.gates import NO_PAIR, Pair, gates_of
 from services.core.engine.replay_run import replay_rows
 from services.core.engine.run_spans import RunSpans
 from services.core.engine.starts import cancel_waits, insert_starts
@@ -38,7 +38,7 @@ class Batch:
     succeeded: int = 0
     faults: list[BulkFault] = field(default_factory=list)
     ready: list[UUID] = field(default_factory=list)
-    gates: set[int | None] = field(default_factory=set)
+    gates: set[Pair] = field(default_factory=set)
     owners: dict[int, list[UUID]] = field(default_factory=dict)
     ended: list[UUID] = field(default_factory=list)
     started: list[tuple[UUID, str, str | None]] = field(default_factory=list)
@@ -48,11 +48,12 @@ class Batch:
         """Runs whose state did not allow the action any more."""
         return self.handled - self.succeeded - len(self.faults)
 
-    def makes_ready(self, run: UUID, gates: Sequence[int | None]) -> None:
+    def makes_ready(self, run: UUID, gates: Pair) -> None:
         """A run is in the queue, or before its gates."""
-        wanted = {gate for gate in gates if gate is not None}
-        self.gates |= wanted
-        self.ready += [] if wanted else [run]
+        if gates == NO_PAIR:
+            self.ready.append(run)
+        else:
+            self.gates.add(gates)
 
 
 class BulkActions:
@@ -115,7 +116,7 @@ async def _cancel(connection: asyncpg.Connection, job: TakenJob, runs: Sequence[
     for row in ended:
         run = UUID(int=row["run"].int)
         batch.ended.append(run)
-        batch.gates |= {row["ga"], row["gb"]} - {None}
+        batch.gates.add((row["ga"], row["gb"]))
         if row["owner"] is not None:
             batch.owners.setdefault(row["owner"], []).append(run)
     batch.succeeded = len(ended)
@@ -131,14 +132,13 @@ async def _retry(connection: asyncpg.Connection, tenant: int, wanted: Sequence[S
     rows = []
     for stored in in_order:
         definition = stored.entry.definition
-        first, second = (*gates[stored.id], None, None)[:2]
-        rows.append((stored.id, definition.max_attempts, definition.timeout_ms, first, second))
-    retried = await connection.fetch(queries("run_control")["retry_many"], tenant, *columns(rows, 5))
+        rows.append((stored.id, definition.max_attempts, definition.timeout_ms, *gates[stored.id]))
+    retried = await connection.fetch(queries("run_control")["retry_many"], tenant, *columns(rows, 6))
     done = {row["run"].int for row in retried}
     waits: list[WaitRow] = []
     for stored in in_order:
         if stored.id.int in done:
-            batch.makes_ready(stored.id, gates[stored.id])
+            batch.makes_ready(stored.id, gates[stored.id].pair)
             waits += cancel_waits(stored.entry, stored.id, triggers[stored.id])
     if waits:
         await connection.execute(queries("engine")["open_waits"], *columns(waits, len(WaitRow._fields)))

@@ -33,7 +33,7 @@ class RunCanceller:
         ended = await retrying(lambda attempt: self._once(tenant, run, keep_children, again=attempt > 0))
         if ended is not None:
             self._hints.cancelled(ended["owner"], [run])
-            await after_commit(self._gates.grant([ended["ga"], ended["gb"]]))
+            await after_commit(self._gates.grant([(ended["ga"], ended["gb"])]))
             self._traces.ended([(tenant, run)])
             await after_commit(self._marks.cascade())
 

@@ -11,6 +11,7 @@ import asyncpg
 
 from services.core.domain.definition import Definition, definition_from_json, definition_to_json, version_hash
 from services.core.domain.errors import FieldError, InvalidInput, NotFound
+from services.core.domain.gate_rule import gate_rule
 from services.core.domain.json_text import parse
 from services.core.domain.workflow import MAX_WORKFLOWS, definitions_list, validate_definitions
 from services.core.domain.workflow_record import WorkflowRecord
@@ -18,6 +19,7 @@ from services.core.engine.projects import require_workflow_trigger
 from services.core.engine.retrying import retrying
 from services.core.engine.schedules import keep_schedules
 from services.core.store.database import Database
+from services.core.store.gate_rules import put_gate_rules
 from services.core.store.projects import ProjectRow, get_project, lock_project, set_declared, set_definitions_file
 from services.core.store.workflows import (
     WorkflowRow,
@@ -159,6 +161,9 @@ async def replace_definitions(
         await keep_schedules(
             connection, project.tenant, [row for row in after if row.name in changed or row.id in gone]
         )
+        limits = {definition.name: definition.concurrency for definition in definitions if definition.name in changed}
+        rules = {row.id: gate_rule(limits[row.name]) for row in after if row.name in limits}
+        await put_gate_rules(connection, project.tenant, rules)
         await bump_definitions(connection, project.tenant)
     await set_declared(connection, project.tenant, project.id, version=version_hash(definitions), source=source)
     return bool(changed or gone)

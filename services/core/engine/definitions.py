@@ -52,7 +52,10 @@ class ProjectEntry:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowEntry:
-    """A workflow. `version` is the hash of its definition; `idempotency` is the definition's expression, parsed."""
+    """A workflow. `version` is the hash of its definition; `idempotency` is the definition's expression, parsed.
+
+    `gate_version` is that of its concurrency limits' keys (`rt.gate_rule`): 0 without limits.
+    """
 
     id: int
     tenant: int
@@ -63,6 +66,7 @@ class WorkflowEntry:
     archived: bool
     version: str
     idempotency: Expression | None = None
+    gate_version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +273,7 @@ def _entry(tenant: int, row: asyncpg.Record, parsed: _Parsed) -> WorkflowEntry:
         archived=row["archived"],
         version=parsed.version,
         idempotency=parsed.idempotency,
+        gate_version=row["gate_version"],
     )
 
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import asyncpg
 
-from services.core.engine.gates import Gates
+from services.core.engine.gates import Gates, Pair
 from services.core.engine.hints import Hints
 from services.core.engine.retrying import after_commit
 from services.core.engine.run_traces import RunTraces
@@ -29,7 +29,7 @@ class Aftermath:
     """What others must hear of after the commit."""
 
     ready: list[UUID] = field(default_factory=list)
-    gates: set[int | None] = field(default_factory=set)
+    gates: set[Pair] = field(default_factory=set)
     cancelled: dict[int, list[UUID]] = field(default_factory=dict)
     ended: list[UUID] = field(default_factory=list)
     delivered: list[asyncpg.Record] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Aftermath:
         self.delivered += rows
         free = [row for row in rows if row["owner"] is None]
         self.ready += [row["run"] for row in free if row["ga"] is None]
-        self.gates.update(row["ga"] for row in free)
+        self.gates.update((row["ga"], row["gb"]) for row in free)
 
     async def tell(self, tenant: int, hints: Hints, gates: Gates, traces: RunTraces, trace: str | None) -> None:
         """Send the hints, give freed slots away, note what traces show."""
@@ -66,7 +66,7 @@ async def cancel_runs(connection: asyncpg.Connection, runs: Sequence[UUID], afte
     )
     ended = [row["run"] for row in rows]
     aftermath.ended += ended
-    aftermath.gates.update(gate for row in rows for gate in (row["ga"], row["gb"]))
+    aftermath.gates.update((row["ga"], row["gb"]) for row in rows)
     for row in rows:
         if row["owner"] is not None:
             aftermath.cancelled.setdefault(row["owner"], []).append(row["run"])

@@ -97,7 +97,7 @@ class LookBack:
         free = [row for row in rows if row["owner"] is None]
         self._hints.ready([row["run"] for row in free if row["ga"] is None])
         self._hints.delivered((row["run"], row["owner"]) for row in rows)
-        await self._gates.grant(row["ga"] for row in free)
+        await self._gates.grant((row["ga"], row["gb"]) for row in free)
         return True
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 from services.core.domain.errors import Conflict, InvalidInput
 from services.core.domain.matching import event_value
 from services.core.engine.definitions import DefinitionsCache
-from services.core.engine.gates import Gates
+from services.core.engine.gates import NO_PAIR, Gates, Pair
 from services.core.engine.hints import Hints
 from services.core.engine.retrying import after_commit, retrying
 from services.core.engine.run_traces import RunTraces
@@ -56,21 +56,21 @@ class RunReplayer:
         run = self._ids.new()
         begun_ns = self._spans.now_ns()
         placed = replace(request, trace=self._spans.place(request.trace))
-        workflow, gate = await retrying(lambda attempt: self._once(placed, run, again=attempt > 0))
+        workflow, gates = await retrying(lambda attempt: self._once(placed, run, again=attempt > 0))
         self._spans.started(run, workflow, trace=placed.trace, parent=request.trace, begun_ns=begun_ns)
-        if gate is None:
+        if gates == NO_PAIR:
             self._hints.ready([run], traceparent=request.trace)
         else:
-            await after_commit(self._gates.grant([gate]))
+            await after_commit(self._gates.grant([gates]))
         return run
 
-    async def _once(self, request: ReplayRequest, run: UUID, *, again: bool) -> tuple[str, int | None]:
-        """The workflow's name, and the gate before which the new run stands."""
+    async def _once(self, request: ReplayRequest, run: UUID, *, again: bool) -> tuple[str, Pair]:
+        """The workflow's name, and the gates before which the new run stands."""
         async with self._database.transaction() as connection:
             stored = await stored_run(connection, self._definitions, request.tenant, request.run)
             stored_runs = tenant_query("engine", "stored_runs", request.tenant)
             if again and await connection.fetchval(stored_runs, [run]) is not None:
-                return stored.entry.name, None
+                return stored.entry.name, NO_PAIR
             before = None
             if request.from_step is not None:
                 place = tenant_query("engine", "step_place", request.tenant)
@@ -81,7 +81,7 @@ class RunReplayer:
             await insert_starts(connection, [row], waits)
             if before:
                 await connection.fetchval(queries("engine")["copy_steps"], request.tenant, request.run, run, before)
-            return stored.entry.name, row.ga
+            return stored.entry.name, (row.ga, row.gb)
 
 
 def replay_rows(

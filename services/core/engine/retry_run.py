@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from services.core.domain.errors import Conflict
+from services.core.domain.gate_rule import NO_GATES, RunGates
 from services.core.engine.definitions import DefinitionsCache
 from services.core.engine.gates import Gates, gates_of
 from services.core.engine.hints import Hints
@@ -33,19 +34,18 @@ class RunRetrier:
         Raises NotFound, Conflict (it is active, or completed, or its project is being deleted), Unavailable.
         """
         gates = await retrying(lambda attempt: self._once(tenant, run, again=attempt > 0))
-        if gates:
-            await after_commit(self._gates.grant(gates))
+        if gates != NO_GATES:
+            await after_commit(self._gates.grant([gates.pair]))
         else:
             self._hints.ready([run])
 
-    async def _once(self, tenant: int, run: UUID, *, again: bool) -> tuple[int, ...]:
+    async def _once(self, tenant: int, run: UUID, *, again: bool) -> RunGates:
         async with self._database.transaction() as connection:
             stored = await stored_run(connection, self._definitions, tenant, run)
             gates = gates_of(stored.entry, stored.trigger())
             definition = stored.entry.definition
-            first, second = (*gates, None, None)[:2]
             row = await connection.fetchrow(
-                queries("engine")["retry"], tenant, run, definition.max_attempts, definition.timeout_ms, first, second
+                queries("engine")["retry"], tenant, run, definition.max_attempts, definition.timeout_ms, *gates
             )
             if row is None and await run_is_deleted(connection, tenant, run):
                 raise project_deleted("the project of this run is being deleted")

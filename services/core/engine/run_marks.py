@@ -37,7 +37,7 @@ class RunMarks:
         async with self._database.connection() as connection:
             rows = await connection.fetch(queries("engine")["apply_marks"], min_age_ms, BATCH, self._traces.enabled)
         ended = [row for row in rows if row["cancelled"]]
-        await self._gates.grant(gate for row in rows for gate in (row["ga"], row["gb"]))
+        await self._gates.grant((row["ga"], row["gb"]) for row in rows)
         self._hints.ready([row["run"] for row in rows if not row["cancelled"] and row["owner"] is None])
         self._hints.delivered((row["run"], row["owner"]) for row in rows if not row["cancelled"])
         holders: dict[int | None, list[UUID]] = defaultdict(list)

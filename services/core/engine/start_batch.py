@@ -16,7 +16,7 @@ import asyncpg
 from services.core.domain.errors import Conflict, DomainError, NotFound, Unavailable
 from services.core.domain.matching import event_value
 from services.core.engine.definitions import DefinitionsCache, TenantDefinitions, WorkflowEntry
-from services.core.engine.gates import Gates
+from services.core.engine.gates import Gates, Pair
 from services.core.engine.group_commit import Waiting
 from services.core.engine.hints import Hints
 from services.core.engine.isolate import LOCK_MS, PATIENT_LOCK_MS, Busy
@@ -172,7 +172,7 @@ class StartBatches:
         """They are committed: tell everybody."""
         ready: list[Item] = []
         gated: list[tuple[Item, Started]] = []
-        gates: set[int | None] = set()
+        gates: set[Pair] = set()
         for item, row, answer in zip(rows.items, rows.starts, found, strict=True):
             started = _started(item.item.request, row, answer)
             if started.fresh is None or started.fresh.due_ms is not None:
@@ -181,7 +181,7 @@ class StartBatches:
                 ready.append(item)
                 self._settle(item, started)
             else:
-                gates.add(row.ga)
+                gates.add((row.ga, row.gb))
                 gated.append((item, started))
         if ready:
             trace = ready[0].item.request.trace if len(ready) == 1 else None
@@ -191,7 +191,7 @@ class StartBatches:
             self._granting.add(granting)
             granting.add_done_callback(self._granting.discard)
 
-    async def _grant(self, gated: Sequence[tuple[Item, Started]], gates: set[int | None]) -> None:
+    async def _grant(self, gated: Sequence[tuple[Item, Started]], gates: set[Pair]) -> None:
         try:
             await after_commit(self._gates.grant(gates))
         except Exception:

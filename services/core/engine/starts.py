@@ -74,8 +74,9 @@ def start_row(
         delay_ms=delay_ms,
         at_ms=at_ms,
         prio=0,
-        ga=gates[0] if gates else None,
-        gb=gates[1] if len(gates) > 1 else None,
+        gv=gates.version,
+        ga=gates.first,
+        gb=gates.second,
     )
 
 

@@ -12,7 +12,7 @@ import asyncpg
 from services.core.domain.matching import event_value
 from services.core.domain.tick import CRON_EVENT, tick_data
 from services.core.engine.definitions import WorkflowEntry
-from services.core.engine.gates import Gates
+from services.core.engine.gates import NO_PAIR, Gates, Pair
 from services.core.engine.hints import Hints
 from services.core.engine.retrying import after_commit
 from services.core.engine.run_spans import RunSpans
@@ -42,7 +42,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class TickStart:
-    """The run that a tick led to, and whether it is new; `gate` is the one before which a new run stands.
+    """The run that a tick led to, and whether it is new; `gates` are those before which a new run stands.
 
     `trace` is the place of a new run in its trace, `begun_ns` when its start began (unix nanoseconds).
     """
@@ -50,7 +50,7 @@ class TickStart:
     tick: Tick
     run: UUID
     is_new: bool
-    gate: int | None
+    gates: Pair
     trace: str | None
     begun_ns: int
 
@@ -78,7 +78,7 @@ async def start_ticks(
         starts.append(start)
         waits += cancels
     found = [
-        TickStart(tick, run, is_new, start.ga, start.trace, begun_ns)
+        TickStart(tick, run, is_new, (start.ga, start.gb), start.trace, begun_ns)
         for tick, start, (run, is_new) in zip(
             ticks, starts, await insert_starts(connection, starts, waits), strict=True
         )
@@ -94,8 +94,8 @@ async def tell(
 ) -> None:
     """What follows the commit: hints, a look at the gates before which new runs stand, and the spans of the starts."""
     fresh = [each for each in started if each.is_new]
-    hints.ready([each.run for each in fresh if each.gate is None], traceparent=trace)
-    await after_commit(gates.grant(each.gate for each in fresh))
+    hints.ready([each.run for each in fresh if each.gates == NO_PAIR], traceparent=trace)
+    await after_commit(gates.grant(each.gates for each in fresh))
     for each in fresh:
         spans.started(each.run, each.tick.entry.name, trace=each.trace, parent=trace, begun_ns=each.begun_ns)
 

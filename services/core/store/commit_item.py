@@ -111,6 +111,7 @@ class StartRow(NamedTuple):
     delay_ms: int | None
     at_ms: int | None
     prio: int
+    gv: int
     ga: int | None
     gb: int | None
 

@@ -86,9 +86,10 @@ class Adoption:
             return []
         rows = await connection.fetch(queries("executor")["taken_over"], self._owner, runs)
         leases = await load_leases(connection, self._definitions, rows)
-        unnamed = [lease.run for lease in leases if lease.unnamed]
+        unnamed = [lease for lease in leases if lease.unnamed]
         if unnamed:
-            await connection.fetch(queries("executor")["let_go"], self._owner, unnamed)
+            lost = [lease.run for lease in unnamed], [lease.epoch for lease in unnamed]
+            await connection.fetch(queries("executor")["let_go"], self._owner, *lost, False)
         return [lease for lease in leases if not lease.unnamed]
 
 

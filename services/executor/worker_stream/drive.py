@@ -14,7 +14,7 @@ from services.core.domain.envelope import completed_json, error_json, failed_jso
 from services.core.domain.errors import Unavailable
 from services.core.domain.function_answer import parse_op
 from services.core.domain.function_op import AnswerLimits
-from services.core.domain.op import FunctionFault, Invoke, Op, RunCompleted, RunFailed, StepCompleted, StepFailed
+from services.core.domain.op import FunctionFault, Op, RunCompleted, RunFailed, StepCompleted, StepFailed
 from services.core.domain.run import Status
 from services.core.runtime.clock import Clock
 from services.core.runtime.off_loop import OffLoop
@@ -150,8 +150,7 @@ class _Drive:
         self._span.answered()
         if not ops:
             return await self._driver.commits.settle(lease, Unwound(), self._span)
-        if any(isinstance(op, Invoke) for op in ops):
-            await self._driver.definitions.follow(lease)
+        await self._driver.definitions.follow(lease)
         checked = tuple(startable(lease, op) for op in ops)
         repeated = frozenset(op.id for op in checked if not isinstance(op, RunCompleted | RunFailed)) & lease.memo.ids
         cause = Reported(checked, repeated, self._driver.draw(), executing=not over)
@@ -224,7 +223,7 @@ class _Drive:
             return pb.YIELD_REASON_ENDED
         if rests:
             return pb.YIELD_REASON_SLOT if settled.decision.status is Status.RUNNING else pb.YIELD_REASON_LATER
-        if self._session.draining or not self._driver.may_go_on():
+        if self._session.draining or not self._driver.may_go_on() or self._lease.gives_way:
             return pb.YIELD_REASON_DRAIN
         return pb.YIELD_REASON_UNSPECIFIED
 

@@ -35,6 +35,11 @@ class PoolClaims:
         """Whether there is probably something to claim."""
         return bool(self._ready) and self._sessions.has_room(self._ready)
 
+    @property
+    def waiting(self) -> set[int]:
+        """Tenants for whose workers there is probably something to claim."""
+        return self._sessions.tenants_with_room(self._ready)
+
     def came(self, workflows: Iterable[int]) -> None:
         """These workflows have runs, or may have some; or just: there is more room."""
         self._ready.update(self._sessions.served(workflows))
@@ -53,13 +58,20 @@ class PoolClaims:
         self.came(counts)
 
     async def claim(
-        self, connection: asyncpg.Connection, owner: int, room: int, *, everywhere: bool = False
+        self,
+        connection: asyncpg.Connection,
+        owner: int,
+        room: int,
+        *,
+        most: Callable[[int], int] | None = None,
+        everywhere: bool = False,
     ) -> list[asyncpg.Record]:
         """Rows of `rt.live` that are this owner's now, at most `room`, each meant for the session in `affinity`.
 
-        Of the workflows that are known to have some; `everywhere`: of all that are served here.
+        Of the workflows that are known to have some; `everywhere`: of all that are served here. `most` tells how many
+        of a tenant.
         """
-        offers = self._sessions.offers(None if everywhere else self._ready, room)
+        offers = self._sessions.offers(None if everywhere else self._ready, room, most)
         if not offers.slot_sessions:
             return []
         rows = await connection.fetch(

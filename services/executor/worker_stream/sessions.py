@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -152,9 +153,17 @@ class WorkerSessions(Component):
         """Whether an invocation of any of these workflows could begin now."""
         return any(not workflows.isdisjoint(session.workflow_ids) for session in self._open)
 
-    def offers(self, only: Container[int] | None, room: int) -> Offers:
-        """Room for at most so many runs, of these workflows only (None: of all). Projects take turns being first."""
+    def tenants_with_room(self, workflows: set[int]) -> set[int]:
+        """Whose invocations of any of these workflows could begin now."""
+        return {session.tenant for session in self._open if not workflows.isdisjoint(session.workflow_ids)}
+
+    def offers(self, only: Container[int] | None, room: int, most: Callable[[int], int] | None = None) -> Offers:
+        """Room for at most so many runs, of these workflows only (None: of all). Projects take turns being first.
+
+        `most` tells how many of a tenant.
+        """
         found = Offers()
+        taken: Counter[int] = Counter()
         offering: dict[tuple[int, frozenset[int]], list[WorkerSession]] = {}
         for session in self._open:
             offering.setdefault((session.project, session.workflow_ids), []).append(session)
@@ -171,8 +180,11 @@ class WorkerSessions(Component):
                 break
             found.workflows += workflows
             found.groups += [group] * len(workflows)
-            left = room - len(found.slot_sessions)
+            left, tenant = room - len(found.slot_sessions), sessions[0].tenant
+            if most is not None:
+                left = min(left, most(tenant) - taken[tenant])
             slots = _slots(sessions, min(left, share if only is None else left))
+            taken[tenant] += len(slots)
             found.slot_sessions += slots
             found.slot_groups += [group] * len(slots)
         return found

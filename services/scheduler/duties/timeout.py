@@ -38,7 +38,7 @@ class Timeout(PeriodicDuty):
             async with self._database.connection() as connection:
                 rows = await connection.fetch(queries("scheduler")["expire"], BATCH)
             total += len(rows)
-            await self._gates.grant(gate for row in rows for gate in (row["ga"], row["gb"]))
+            await self._gates.grant((row["ga"], row["gb"]) for row in rows)
             notify_owners(self._hints, ((row["owner"], row["run"]) for row in rows))
             self._traces.ended((row["tenant"], row["run"]) for row in rows)
             if rows:

@@ -105,7 +105,7 @@ class Wake:
             total += fired
             self._hints.ready(ready(row["runs"], row["owners"]))
             self._hints.delivered(zip(row["runs"], row["owners"], strict=True))
-            await self._gates.grant(row["gates"])
+            await self._gates.grant(zip(row["ga"], row["gb"], strict=True))
             self._traces.lost((tenants[run], run) for run in row["lost"])
             self._traces.ended((tenants[run], run) for run in row["ended"])
             self._traces.delivered(zip(row["tenants"], row["runs"], row["resolved"], strict=True))

@@ -81,9 +81,11 @@ create table rt.live (
     rev      bigint not null default 0,            -- moved only by the holder of the lease
     mail     int not null default 0,               -- moved by whoever delivers an event, a timer or a child's end
     qk       timestamptz,                          -- place in the queue
+    gv       bigint not null default 0,            -- the version of rt.gate_rule by which its gates were found; 0: no gates
     ga       bigint,
     gb       bigint,
     slot     bool not null default false,
+    line     bigint,                               -- the gate before which it stands for all of its pair (0006)
     steps    int not null default 0,               -- places given in step_order
     bytes    int not null default 0,               -- memoized state
     att      int not null default 0,               -- attempt rows written, ever
@@ -99,18 +101,36 @@ create table rt.live (
     check ((st = 'r') = (owner is not null)),
     check ((st in ('q', 'b')) = (qk is not null)),
     check (not slot or ga is not null),
-    check (gb is null or ga is not null)
+    check (gb is null or ga is not null),
+    check ((gv = 0) = (ga is null)),
+    check (line is null or (st = 'b' and line in (ga, gb)))
 ) with (fillfactor = 60, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 -- A step in steady state changes only rev, steps, bytes, fn_att, att, nd: none is indexed, so the update is HOT.
 create index live_queue on rt.live (tenant, qk) where st = 'q' and not pooled;
 create index live_pool on rt.live (wf, qk) where st = 'q' and pooled;
 create index live_owner on rt.live (owner) where owner is not null;
-create index live_blocked on rt.live (ga, qk) where st = 'b';
-create index live_blocked_b on rt.live (gb, qk) where st = 'b' and gb is not null;
+create index live_blocked on rt.live (ga, (coalesce(gb, 0)), gv, qk) where st = 'b';
+create index live_blocked_wf on rt.live (wf, gv) where st = 'b' and wf > 0;  -- so that nobody uses it who does not ask for wf
+create index live_parked on rt.live (wf) where st = 'p';
+create index live_line on rt.live (line, gv, qk) where line is not null;
 create index live_slot_a on rt.live (ga) where slot;
 create index live_slot_b on rt.live (gb) where slot and gb is not null;
 create index live_deadline on rt.live (deadline);
 create index live_parent on rt.live (parent) where parent is not null;
+
+-- The concurrency limits of a workflow as they are now, in the order of their keys; none: no row, or nulls. The version moves
+-- with the keys, never with the numbers: a run whose gates were found by another version is put before those of now.
+create table rt.gate_rule (
+    wf      int primary key,
+    tenant  int not null,
+    keys    bigint not null,                       -- a hash of the keys: whether they are others
+    turn    bigint not null default 1 check (turn > 0),
+    version bigint not null generated always as (case when a is null then 0 else turn end) stored,
+    a       int,
+    b       int,
+    settled bool not null default false,           -- no run is leased that has not the gates of this version
+    check (b is null or a is not null)
+);
 
 -- A wait and a timer are one row: whoever deletes it under the run's lock wins.
 -- kind: s sleep, e event, c child, b backoff, d later start, x cancel_on, p park

@@ -26,7 +26,7 @@ create function rt.start_v1(
     p_event uuid[], p_event_name text[], p_event_ts bigint[], p_event_data text[],
     p_idem text[], p_test bool[], p_parent uuid[], p_replay_of uuid[], p_tags text[], p_version text[], p_trace text[],
     p_max_att smallint[], p_timeout_ms bigint[], p_delay_ms bigint[], p_at_ms bigint[], p_prio smallint[],
-    p_ga bigint[], p_gb bigint[],
+    p_gv bigint[], p_ga bigint[], p_gb bigint[],
     p_parents uuid[] default null                  -- only children of these; null: all
 ) returns table (ord bigint, run uuid, is_new bool, created_ms bigint) language plpgsql as $$
 #variable_conflict use_column
@@ -67,17 +67,17 @@ begin
         where (p_parents is null or s.parent = any (p_parents))
           and (s.key is null or exists (select from rt.idem i where i.wf = s.wf and i.key = s.key and i.run = s.id offset 0));
     v_now := rt.now();
-    insert into rt.live (id, tenant, wf, st, prio, qk, ga, gb, max_att, parent, deadline, pooled)
+    insert into rt.live (id, tenant, wf, st, prio, qk, gv, ga, gb, max_att, parent, deadline, pooled)
         select s.id, s.tenant, s.wf,
                case when s.due > v_now then 'd' else rt.ready_st(s.ga, false) end,
                s.prio,
                case when s.due > v_now then null else v_now - s.prio * interval '1 second' end,
-               s.ga, s.gb, s.max_att, s.parent, greatest(s.due, v_now) + s.timeout_ms * interval '1 millisecond',
+               s.gv, s.ga, s.gb, s.max_att, s.parent, greatest(s.due, v_now) + s.timeout_ms * interval '1 millisecond',
                s.project = any (v_pools)
         from (select u.*, case when u.at_ms is not null then to_timestamp(u.at_ms / 1000.0)
                                else v_now + coalesce(u.delay_ms, 0) * interval '1 millisecond' end as due
-              from unnest(p_id, p_tenant, p_wf, p_project, p_prio, p_ga, p_gb, p_max_att, p_parent, p_timeout_ms, p_delay_ms, p_at_ms)
-                   u(id, tenant, wf, project, prio, ga, gb, max_att, parent, timeout_ms, delay_ms, at_ms)
+              from unnest(p_id, p_tenant, p_wf, p_project, p_prio, p_gv, p_ga, p_gb, p_max_att, p_parent, p_timeout_ms, p_delay_ms, p_at_ms)
+                   u(id, tenant, wf, project, prio, gv, ga, gb, max_att, parent, timeout_ms, delay_ms, at_ms)
               where u.id = any (v_new)) s
         order by s.id;
     insert into rt.wait (id, run, tenant, kind, due_at)
@@ -224,7 +224,7 @@ create function rt.submit_v1(
     p_event uuid[], p_event_name text[], p_event_ts bigint[], p_event_data text[],
     p_idem text[], p_test bool[], p_parent uuid[], p_replay_of uuid[], p_tags text[], p_version text[], p_trace text[],
     p_max_att smallint[], p_timeout_ms bigint[], p_delay_ms bigint[], p_at_ms bigint[], p_prio smallint[],
-    p_ga bigint[], p_gb bigint[],
+    p_gv bigint[], p_ga bigint[], p_gb bigint[],
     w_run uuid[] default null, w_tenant int[] default null, w_id uuid[] default null, w_kind text[] default null,
     w_seq int[] default null, w_sid text[] default null, w_name text[] default null, w_fields text[] default null,
     w_event text[] default null, w_name_h bigint[] default null, w_path text[] default null, w_path_h bigint[] default null,
@@ -247,7 +247,7 @@ begin
         select s.ord, s.run, s.is_new, s.created_ms
         from rt.start_v1(
             p_id, p_tenant, p_wf, p_project, p_source, p_event, p_event_name, p_event_ts, p_event_data, p_idem, p_test, p_parent,
-            p_replay_of, p_tags, p_version, p_trace, p_max_att, p_timeout_ms, p_delay_ms, p_at_ms, p_prio, p_ga, p_gb) s;
+            p_replay_of, p_tags, p_version, p_trace, p_max_att, p_timeout_ms, p_delay_ms, p_at_ms, p_prio, p_gv, p_ga, p_gb) s;
     if w_run is not null then
         perform rt.wait_v1(
             w_run, w_tenant, w_id, w_kind, w_seq, w_sid, w_name, w_fields, w_event, w_name_h, w_path, w_path_h, w_val_h, w_cond,
@@ -327,7 +327,7 @@ end $$;
 -- p_shared: what all of them get, in place of p_output. It is here once, however many they are.
 create function rt.deliver_v1(p_wait uuid[], p_status text[], p_output text[], p_error text[], p_event uuid[], p_traced bool default false,
     p_shared text default null)
-returns table (run uuid, tenant int, owner bigint, ga bigint, waits uuid[], resolved text) language plpgsql as $$
+returns table (run uuid, tenant int, owner bigint, ga bigint, gb bigint, waits uuid[], resolved text) language plpgsql as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := rt.now();
@@ -359,5 +359,5 @@ begin
             st    = case when r.st in ('r', 'q', 'b') or (r.st = 'p' and not f.unpark) then r.st else rt.ready_st(r.ga, r.slot) end,
             qk    = case when r.st in ('r', 'q', 'b') or (r.st = 'p' and not f.unpark) then r.qk else rt.queue_key(r.prio) end
         from f where r.id = f.run and r.id = any (array(select f.run from f))
-        returning r.id, r.tenant, r.owner, r.ga, f.waits, f.resolved;
+        returning r.id, r.tenant, r.owner, r.ga, r.gb, f.waits, f.resolved;
 end $$;

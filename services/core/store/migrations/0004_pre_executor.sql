@@ -1,36 +1,69 @@
 -- What the holder of leases does: take runs, commit what their functions answered, renew, let go.
 
+-- Take the lease of queued runs whose rows are locked. Those whose limits were changed meanwhile get none: blocked, in their old
+-- place, they are to be put before the gates of now.
+create function rt.take_v1(p_owner bigint, p_run uuid[], p_outdated uuid[]) returns setof rt.live language plpgsql as $$
+begin
+    if cardinality(p_outdated) > 0 then
+        update rt.live r set st = 'b', slot = false where r.id = any (p_outdated);
+    end if;
+    return query
+        update rt.live r set st = 'r', owner = p_owner, epoch = r.epoch + 1, qk = null, affinity = null,
+                             started = coalesce(r.started, rt.now())
+        where r.id = any (p_run) returning r.*;
+end $$;
+
 -- Take the lease of queued runs that hints named. An owner that was declared dead takes nothing, though it may not know yet.
 -- Those that only workers serve are not taken, and answered as they are (owner null): see claim_pooled_v1.
-create function rt.claim_hinted_v1(p_owner bigint, p_runs uuid[], p_limit int) returns setof rt.live language sql as $$
-    with c as (
-        select r.id from rt.live r
+create function rt.claim_hinted_v1(p_owner bigint, p_runs uuid[], p_limit int) returns setof rt.live language plpgsql as $$
+declare
+    v_run uuid[]; v_outdated uuid[];
+begin
+    select coalesce(array_agg(c.id) filter (where not c.outdated), '{}'), coalesce(array_agg(c.id) filter (where c.outdated), '{}')
+        into v_run, v_outdated from (
+        select r.id, r.gv <> coalesce((select g.version from rt.gate_rule g where g.wf = r.wf), 0) as outdated from rt.live r
         where r.id = any (p_runs) and r.st = 'q' and not r.pooled
           and not exists (select from rt.owner o where o.id = p_owner and o.dead offset 0)
-        order by r.id limit p_limit for no key update skip locked
-    ), d as (
-        update rt.live r set st = 'r', owner = p_owner, epoch = r.epoch + 1, qk = null, affinity = null, started = coalesce(r.started, rt.now())
-        where r.id = any (array(select c.id from c)) returning r.*
-    )
-    select * from d
-    union all
-    select r.* from rt.live r where r.id = any (p_runs) and r.st = 'q' and r.pooled
-$$;
+        order by r.id limit p_limit for no key update of r skip locked
+    ) c;
+    return query select t.* from rt.take_v1(p_owner, v_run, v_outdated) t;
+    return query select r.* from rt.live r where r.id = any (p_runs) and r.st = 'q' and r.pooled;
+end $$;
+
+-- The same, so many of each tenant at most; p_other: of one that is not named. Tenants take turns.
+create function rt.claim_hinted_fair_v1(p_owner bigint, p_runs uuid[], p_tenants int[], p_quota int[], p_other int, p_limit int)
+returns setof rt.live language plpgsql as $$
+declare
+    v_may uuid[];
+begin
+    select coalesce(array_agg(m.id), '{}') into v_may from (
+        select h.id from (
+            select r.id, r.tenant, row_number() over (partition by r.tenant order by r.id) as n
+            from rt.live r where r.id = any (p_runs) and r.st = 'q' and not r.pooled) h
+        left join unnest(p_tenants, p_quota) t(tenant, quota) on t.tenant = h.tenant
+        where h.n <= coalesce(t.quota, p_other) order by h.n, h.id limit p_limit) m;
+    return query select t.* from rt.claim_hinted_v1(p_owner, v_may, p_limit) t;
+    return query select r.* from rt.live r where r.id = any (p_runs) and r.st = 'q' and r.pooled;
+end $$;
 
 -- Take the lease of the oldest queued runs, a quota for each tenant, so that no tenant's backlog hides another's run.
-create function rt.claim_oldest_v1(p_owner bigint, p_tenants int[], p_quota int[], p_limit int) returns setof rt.live language sql as $$
-    with c as (
-        select q.id from unnest(p_tenants, p_quota) t(tenant, quota)
+create function rt.claim_oldest_v1(p_owner bigint, p_tenants int[], p_quota int[], p_limit int) returns setof rt.live language plpgsql as $$
+declare
+    v_run uuid[]; v_outdated uuid[];
+begin
+    select coalesce(array_agg(c.id) filter (where not c.outdated), '{}'), coalesce(array_agg(c.id) filter (where c.outdated), '{}')
+        into v_run, v_outdated from (
+        select q.id, q.outdated from unnest(p_tenants, p_quota) t(tenant, quota)
         cross join lateral (
-            select r.id from rt.live r where r.tenant = t.tenant and r.st = 'q' and not r.pooled
-            order by r.qk limit t.quota for no key update skip locked
+            select r.id, r.gv <> coalesce((select g.version from rt.gate_rule g where g.wf = r.wf), 0) as outdated from rt.live r
+            where r.tenant = t.tenant and r.st = 'q' and not r.pooled
+            order by r.qk limit t.quota for no key update of r skip locked
         ) q
         where not exists (select from rt.owner o where o.id = p_owner and o.dead offset 0)
         limit p_limit
-    )
-    update rt.live r set st = 'r', owner = p_owner, epoch = r.epoch + 1, qk = null, affinity = null, started = coalesce(r.started, rt.now())
-    where r.id = any (array(select c.id from c)) returning r.*
-$$;
+    ) c;
+    return query select t.* from rt.take_v1(p_owner, v_run, v_outdated) t;
+end $$;
 
 -- Tenants that have a queued run that anybody may take, by a loose scan of the queue's index: the cost grows with tenants that wait, not with runs.
 create function rt.ready_tenants_v1() returns setof int language sql stable as $$
@@ -83,9 +116,12 @@ begin
                 qk     = case when not b.keep and (b.st in ('q', 'r') or r.mail <> b.mail) then rt.queue_key(r.prio) end,
                 slot   = b.keep and r.slot
             from (select u.run, u.mail, u.st, u.steps, u.bytes, u.fn_att, u.nd, u.att,
-                         -- A run at one of whose gates others wait hands its slot on after each step (rulings 3.5).
-                         u.keep and (u.ga is null or not exists (select from rt.live o where o.ga = u.ga and o.st = 'b' offset 0))
-                                and (u.gb is null or not exists (select from rt.live o where o.gb = u.gb and o.st = 'b' offset 0)) as keep
+                         -- A run at one of whose gates others wait hands its slot on after each step (rulings 3.5). Of two
+                         -- gates only those count that stand in line for this one: the others wait for another gate.
+                         u.keep and case when u.ga is null then true
+                             when u.gb is null then not exists (select from rt.live o where o.ga = u.ga and o.st = 'b' offset 0)
+                             else not exists (select from rt.live o where o.line = u.ga offset 0)
+                                  and not exists (select from rt.live o where o.line = u.gb offset 0) end as keep
                   from unnest(h_run, h_mail, h_keep, h_st, h_steps, h_bytes, h_fn_att, h_nd, h_att, h_ga, h_gb)
                        u(run, mail, keep, st, steps, bytes, fn_att, nd, att, ga, gb)
                   where u.run = any (v_ok)) b
@@ -179,7 +215,7 @@ create function rt.commit_full_v1(
     r_event uuid[], r_event_name text[], r_event_ts bigint[], r_event_data text[],
     r_idem text[], r_test bool[], r_parent uuid[], r_replay_of uuid[], r_tags text[], r_version text[], r_trace text[],
     r_max_att smallint[], r_timeout_ms bigint[], r_delay_ms bigint[], r_at_ms bigint[], r_prio smallint[],
-    r_ga bigint[], r_gb bigint[]
+    r_gv bigint[], r_ga bigint[], r_gb bigint[]
 ) returns table (run uuid, result text, mail int, st text, ga bigint) language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -208,7 +244,7 @@ begin
         from rt.start_v1(
             r_id, r_tenant, r_wf, r_project, r_source, r_event, r_event_name, r_event_ts, r_event_data, r_idem,
             r_test, r_parent, r_replay_of, r_tags, r_version, r_trace, r_max_att, r_timeout_ms, r_delay_ms,
-            r_at_ms, r_prio, r_ga, r_gb,
+            r_at_ms, r_prio, r_gv, r_ga, r_gb,
             v_done) s
         where not s.is_new;
     perform rt.wait_v1(
@@ -243,13 +279,18 @@ returns table (run uuid, result text, mail int, st text, ga bigint) language sql
     left join lateral (select e.* from rt.ends e where e.tenant = u.tenant and e.run = u.run offset 0) e on r.id is null
 $$;
 
--- Give runs back without counting an attempt (drain, or a claim that cannot be used): st q, epoch moves. Told of their projects,
--- it also settles anew who may claim them.
-create function rt.let_go_v1(p_owner bigint, p_run uuid[], p_project int[] default null) returns setof uuid language sql as $$
-    update rt.live r set st = rt.ready_st(r.ga, r.slot), owner = null, epoch = r.epoch + 1, qk = rt.queue_key(r.prio), affinity = null,
+-- Give runs back without counting an attempt (drain, making room for others, or a claim that cannot be used): st q, epoch moves.
+-- Only the leases that are named by their epochs: what was taken from us and claimed again meanwhile is another lease.
+-- p_first: they go on before those that have come since they began. However long the queue is, a run in the middle is not to be
+-- behind all of it. Told of their projects, it also settles anew who may claim them.
+create function rt.let_go_v1(p_owner bigint, p_run uuid[], p_epoch bigint[], p_first bool default false, p_project int[] default null)
+returns setof uuid language sql as $$
+    update rt.live r set st = rt.ready_st(r.ga, r.slot), owner = null, epoch = r.epoch + 1, affinity = null,
+        qk = case when p_first then coalesce(r.started, rt.now()) - r.prio * interval '1 second' else rt.queue_key(r.prio) end,
         pooled = coalesce((select exists (select from rt.pool p where p.project = u.project offset 0)
                            from unnest(p_run, p_project) u(run, project) where u.run = r.id and u.project is not null), r.pooled)
-    where r.id = any (p_run) and r.owner = p_owner returning r.id
+    from unnest(p_run, p_epoch) l(run, epoch)
+    where r.id = l.run and r.id = any (p_run) and r.owner = p_owner and r.epoch = l.epoch returning r.id
 $$;
 
 create function rt.beat_v1(p_owner bigint) returns bool language sql as $$

@@ -4,11 +4,11 @@
 -- wait that still looks back, as its event may have come long ago (but that is not waited for without end); and waits of a run
 -- whose own time is over, which expire_v1 ends: its function does not get to see a timeout that was capped at the run's.
 -- Answers one row: how many waits went, whether due ones were left (the batch is full, or another transaction holds their
--- runs), and the runs that got something, with their owner (null: nobody, ready to be claimed) and gate; of each its tenant
+-- runs), and the runs that got something, with their owner (null: nobody, ready to be claimed) and gates; of each its tenant
 -- and, with p_traced, what was resolved (see deliver_v1). `lost` are those whose worker has not come back in time, `ended` those
 -- of them that have no attempt left.
 create function rt.fire_v1(p_parts smallint[], p_limit int, p_traced bool default false)
-returns table (fired int, more bool, runs uuid[], owners bigint[], gates bigint[], tenants int[], resolved text[],
+returns table (fired int, more bool, runs uuid[], owners bigint[], ga bigint[], gb bigint[], tenants int[], resolved text[],
                lost uuid[], ended uuid[]) language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -19,7 +19,8 @@ declare
     v_now timestamptz := rt.now();   -- a variable: a volatile function in a condition keeps it from the index
     v_patience timestamptz := v_now - interval '30 seconds';
 begin
-    fired := 0; more := false; runs := '{}'; owners := '{}'; gates := '{}'; tenants := '{}'; resolved := '{}'; lost := '{}'; ended := '{}';
+    fired := 0; more := false; runs := '{}'; owners := '{}'; ga := '{}'; gb := '{}'; tenants := '{}'; resolved := '{}';
+    lost := '{}'; ended := '{}';
     -- A share of the batch from each partition, so that a mass of due timers is read by the batch and not as a whole for each
     -- batch. A few more than the limit are looked at: some runs may be held by others.
     with o as materialized (
@@ -46,13 +47,13 @@ begin
         lost := array(select w.run from rt.wait w cross join lateral (select r.st from rt.live r where r.id = w.run offset 0) r
                       where w.id = any (v_wait) and w.kind = 'p' and r.st = 'p' and w.name is distinct from 'let_go');
         select coalesce(array_agg(x.run), '{}'), coalesce(array_agg(x.owner), '{}'), coalesce(array_agg(x.ga), '{}'),
-               coalesce(array_agg(x.tenant), '{}'), coalesce(array_agg(x.resolved), '{}')
-            into runs, owners, gates, tenants, resolved
+               coalesce(array_agg(x.gb), '{}'), coalesce(array_agg(x.tenant), '{}'), coalesce(array_agg(x.resolved), '{}')
+            into runs, owners, ga, gb, tenants, resolved
             from rt.deliver_v1(v_wait, v_status, array_fill(null::text, array[fired]), v_error, array_fill(null::uuid, array[fired]),
                                p_traced) x;
         if cardinality(lost) > 0 then
-            select coalesce(array_agg(x.run), '{}'), gates || coalesce(array_agg(x.gb) filter (where x.gb is not null), '{}')
-                into ended, gates from rt.lost_v1(lost, 0) x;
+            select coalesce(array_agg(x.run), '{}'), fire_v1.ga || array_agg(x.ga), fire_v1.gb || array_agg(x.gb)
+                into ended, ga, gb from rt.lost_v1(lost, 0) x;
         end if;
     end if;
     more := v_full or exists (select from rt.wait w where w.id = any (v_due));
@@ -102,7 +103,7 @@ $$;
 
 -- The executions of these locked runs are lost: each a failed function attempt, after which the run is in the queue, or ends with
 -- the last. Answers those that have ended. A slot is kept: the same run is next, so distinct runs never exceed a limit.
-create function rt.lost_v1(p_run uuid[], p_bump int) returns table (run uuid, gb bigint) language plpgsql as $$
+create function rt.lost_v1(p_run uuid[], p_bump int) returns table (run uuid, ga bigint, gb bigint) language plpgsql as $$
 #variable_conflict use_column
 declare
     v_last uuid[];
@@ -116,7 +117,7 @@ begin
         where r.id = any (p_run);
     select coalesce(array_agg(r.id), '{}') into v_last from rt.live r where r.id = any (p_run) and r.fn_att >= r.max_att;
     if cardinality(v_last) > 0 then
-        return query select f.run, f.gb
+        return query select f.run, f.ga, f.gb
             from rt.finish_v1(v_last, array_fill('failed'::text, array[cardinality(v_last)]),
                               array_fill(null::text, array[cardinality(v_last)]), array_fill(v_error, array[cardinality(v_last)]), true) f;
     end if;
@@ -201,7 +202,7 @@ begin
     ) d;
     if cardinality(v_wait) > 0 then
         return query
-            select x.run, x.tenant, x.owner, x.ga, null::bigint, false, x.resolved
+            select x.run, x.tenant, x.owner, x.ga, x.gb, false, x.resolved
             from rt.deliver_v1(v_wait, v_status, v_output, v_error, array_fill(null::uuid, array[cardinality(v_wait)]), p_traced) x;
     end if;
     -- What is left waits for a child that is active. Where idempotency has led an invoke to a run that waits for the invoking

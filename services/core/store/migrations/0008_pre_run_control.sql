@@ -2,7 +2,7 @@
 
 -- Let an ended run go on from where it stopped (engine section 3, retry). Answers nothing when it has not failed, been
 -- cancelled or timed out, or its project is being deleted. The fences go on from where the run ended (rulings C2): a holder from its earlier life stays fenced.
-create function rt.retry_v1(p_tenant int, p_run uuid, p_max_att smallint, p_timeout_ms bigint, p_ga bigint, p_gb bigint)
+create function rt.retry_v1(p_tenant int, p_run uuid, p_max_att smallint, p_timeout_ms bigint, p_gv bigint, p_ga bigint, p_gb bigint)
 returns table (steps int) language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -17,9 +17,9 @@ begin
     delete from rt.steps s where s.tenant = p_tenant and s.run = p_run and (s.status = 'x' or (s.status = 'f' and not exists (
         select from rt.steps l where l.tenant = p_tenant and l.run = p_run and l.seq > s.seq and l.status in ('c', 'f'))));
     return query
-        insert into rt.live (id, tenant, wf, st, qk, epoch, rev, ga, gb, steps, bytes, att, att_from, max_att, parent, started, deadline,
+        insert into rt.live (id, tenant, wf, st, qk, epoch, rev, gv, ga, gb, steps, bytes, att, att_from, max_att, parent, started, deadline,
                              pooled)
-        select p_run, p_tenant, v_run.wf, rt.ready_st(p_ga, false), rt.now(), v_end.epoch + 1, v_end.rev, p_ga, p_gb, v_end.steps,
+        select p_run, p_tenant, v_run.wf, rt.ready_st(p_ga, false), rt.now(), v_end.epoch + 1, v_end.rev, p_gv, p_ga, p_gb, v_end.steps,
                coalesce((select sum(coalesce(octet_length(s.output), 0) + coalesce(octet_length(s.error), 0))
                          from rt.steps s where s.tenant = p_tenant and s.run = p_run), 0)::int,
                v_end.att, v_end.att, p_max_att, v_run.parent, v_end.started, rt.now() + p_timeout_ms * interval '1 millisecond',

@@ -47,20 +47,23 @@ returns setof rt.live language sql as $$
     ), g as materialized (
         select s.grp, count(*) as quota from s group by s.grp
     ), c as materialized (
-        select q.id, g.grp, row_number() over (partition by g.grp order by q.qk) as place
+        select q.id, g.grp, row_number() over (partition by g.grp order by q.qk) as place,
+               q.gv <> coalesce((select l.version from rt.gate_rule l where l.wf = q.wf), 0) as outdated
         from g cross join lateral (
-            select o.id, o.qk from unnest(p_wf, p_group) w(wf, grp) cross join lateral (
-                select r.id, r.qk from rt.live r where r.wf = w.wf and r.st = 'q' and r.pooled order by r.qk limit g.quota
+            select o.id, o.qk, o.wf, o.gv from unnest(p_wf, p_group) w(wf, grp) cross join lateral (
+                select r.id, r.qk, r.wf, r.gv from rt.live r where r.wf = w.wf and r.st = 'q' and r.pooled order by r.qk limit g.quota
                 for no key update skip locked
             ) o
             where w.grp = g.grp order by o.qk limit g.quota
         ) q
         where not exists (select from rt.owner o where o.id = p_owner and o.dead offset 0)
+    ), b as (
+        update rt.live r set st = 'b', slot = false where r.id = any (array(select c.id from c where c.outdated))
     )
     update rt.live r set st = 'r', owner = p_owner, epoch = r.epoch + 1, qk = null, affinity = s.session,
                          started = coalesce(r.started, rt.now())
     from c join s on s.grp = c.grp and s.place = c.place
-    where r.id = c.id and r.id = any (array(select c.id from c)) returning r.*
+    where not c.outdated and r.id = c.id and r.id = any (array(select c.id from c)) returning r.*
 $$;
 
 -- Give back what a process that stops still holds: what workers execute over streams is kept for them for a moment, the rest is in
@@ -72,7 +75,9 @@ declare
 begin
     v_run := array(select r.id from rt.live r where r.owner = p_owner order by r.id for no key update);
     v_parked := array(select r.id from rt.live r where r.id = any (v_run) and r.affinity is not null);
-    perform from rt.let_go_v1(p_owner, array(select u.id from unnest(v_run) u(id) where u.id <> all (v_parked)));
+    perform from (
+        select array_agg(r.id) as runs, array_agg(r.epoch) as epochs from rt.live r where r.id = any (v_run) and r.id <> all (v_parked)
+    ) l cross join lateral rt.let_go_v1(p_owner, l.runs, l.epochs, true);
     return query select p.run, p.due_ms from rt.park_v1(v_parked, p_park_ms, 'let_go') p;
 end $$;
 

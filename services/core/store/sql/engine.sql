@@ -1,11 +1,11 @@
 -- name: start
-select * from rt.start_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23);
+select * from rt.start_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24);
 
 -- name: submit
-select * from rt.submit_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26);
+select * from rt.submit_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27);
 
 -- name: submit_with_waits
-select * from rt.submit_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42, $43, $44, $45);
+select * from rt.submit_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42, $43, $44, $45, $46);
 
 -- name: stored_starts
 select run from rt.stored_runs_v1($1, $2);
@@ -121,14 +121,8 @@ delete from rt.mark where id = any ($1);
 -- Of this end only: what an earlier life of the run has left to be done stays.
 delete from rt.mark where target = $1 and kind = 'cancel_children' and xmin = pg_current_xact_id()::xid;
 
--- name: grant
-select * from rt.grant_v1($1);
-
--- name: blocked_gates
-select * from rt.blocked_gates_v1($1, $2);
-
 -- name: retry
-select * from rt.retry_v1($1, $2, $3, $4, $5, $6);
+select * from rt.retry_v1($1, $2, $3, $4, $5, $6, $7);
 
 -- name: copy_steps
 select rt.copy_steps_v1($1, $2, $3, $4);

@@ -17,11 +17,11 @@ select id, epoch from rt.live where owner = $1;
 select id, epoch from rt.live where owner = $1 and id = any ($2);
 
 -- name: let_go
-select * from rt.let_go_v1($1, $2);
+select * from rt.let_go_v1($1, $2, $3, $4);
 
 -- name: settle_pool
--- Given back, with who may claim them settled by their projects ($3) as these are now.
-select * from rt.let_go_v1($1, $2, $3);
+-- Given back, with who may claim them settled by their projects ($4) as these are now.
+select * from rt.let_go_v1($1, $2, $3, true, $4);
 
 -- name: leave
 select * from rt.leave_v1($1, $2);
@@ -38,6 +38,9 @@ select rt.assign_v1($1, $2, $3, $4);
 -- name: claim_hinted
 select * from rt.claim_hinted_v1($1, $2, $3);
 
+-- name: claim_hinted_fair
+select * from rt.claim_hinted_fair_v1($1, $2, $3, $4, $5, $6);
+
 -- name: claim_oldest
 select * from rt.claim_oldest_v1($1, $2, $3, $4);
 
@@ -46,6 +49,9 @@ select * from rt.claim_pooled_v1($1, $2, $3, $4, $5);
 
 -- name: ready_tenants
 select * from rt.ready_tenants_v1();
+
+-- name: has_tenants
+select count(*) > 1 from (select from rt.tenant limit 2) t;
 
 -- name: run_inputs
 -- Rounded down: an instant that the clock has reached for certain.

@@ -104,7 +104,8 @@ delete from {t}.runs where id = any ($1);
 select exists (select from {t}.runs where wf = any ($1));
 
 -- name: delete_workflows
-with c as (delete from rt.cron where wf in (select id from {t}.workflows where project = $1))
+with c as (delete from rt.cron where wf in (select id from {t}.workflows where project = $1)),
+     g as (delete from rt.gate_rule where wf in (select id from {t}.workflows where project = $1))
 delete from {t}.workflows where project = $1;
 
 -- name: key_marks

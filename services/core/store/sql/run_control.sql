@@ -21,5 +21,6 @@ select l.id from rt.live l where l.tenant = $1 and l.id = any ($2) and l.st::tex
 
 -- name: retry_many
 -- Those that could be retried.
-select u.run from unnest($2::uuid[], $3::smallint[], $4::bigint[], $5::bigint[], $6::bigint[]) u(run, max_att, timeout_ms, ga, gb)
-cross join lateral rt.retry_v1($1, u.run, u.max_att, u.timeout_ms, u.ga, u.gb) x;
+select u.run from unnest($2::uuid[], $3::smallint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])
+     u(run, max_att, timeout_ms, gv, ga, gb)
+cross join lateral rt.retry_v1($1, u.run, u.max_att, u.timeout_ms, u.gv, u.ga, u.gb) x;

@@ -22,7 +22,9 @@ select id, slug, endpoint_url, signing_key, trigger_type, queue_stream,
 from {t}.projects;
 
 -- name: load_workflows
-select id, project, name, definition, is_active, archived_at is not null as archived from {t}.workflows order by id;
+select id, project, name, definition, is_active, archived_at is not null as archived,
+       coalesce((select g.version from rt.gate_rule g where g.wf = w.id), 0) as gate_version
+from {t}.workflows w order by id;
 
 -- name: of_project
 select id, name, definition, is_active, rt.ms(archived_at) as archived_ms, rt.ms(created_at) as created_ms,
