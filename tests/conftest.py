@@ -4,8 +4,7 @@ from tests.support.hand import hand
 from tests.support.live_rows import recorder, rows
 from tests.support.nats import _prefixes, nats_prefix, nats_stack, nats_url
 from tests.support.postgres import (
-    _names,
-    _template,
+    databases,
     empty_postgres_url,
     postgres_server_url,
     postgres_stack,
@@ -14,10 +13,9 @@ from tests.support.postgres import (
 from tests.support.tenancy import database, sealer, tenant
 
 __all__ = [
-    "_names",
     "_prefixes",
-    "_template",
     "database",
+    "databases",
     "empty_postgres_url",
     "hand",
     "nats_prefix",

@@ -127,9 +127,9 @@ class Home:
 
 
 @contextmanager
-def temporary_folder(purpose: str) -> Iterator[Path]:
-    """A folder for a throw-away home, gone afterwards."""
-    folder = Path(tempfile.mkdtemp(prefix=f"runr-{purpose}-"))
+def temporary_folder(purpose: str, parent: Path | None = None) -> Iterator[Path]:
+    """A folder for a throw-away home, gone afterwards; in the system's temp folder unless `parent` is named."""
+    folder = Path(tempfile.mkdtemp(prefix=f"runr-{purpose}-", dir=parent))
     # mkdtemp is private, and a Postgres started by root is another user.
     folder.chmod(_PASSABLE)
     try:

@@ -52,7 +52,7 @@ from services.executor.worker_stream.drive import StreamDriver
 from services.executor.worker_stream.pool_claims import PoolClaims
 from services.executor.worker_stream.sessions import WorkerSessions
 from tests.support.fake_function import Request, Script
-from tests.support.postgres import execute, run_apart, with_database
+from tests.support.postgres import Databases
 from tests.support.tenancy import ENCRYPTION_KEY
 
 EMPTIED = [
@@ -63,12 +63,11 @@ EMPTIED = [
 
 
 @pytest.fixture(scope="module")
-def postgres_url(postgres_server_url: str, _template: str, _names: Iterator[str]) -> Iterator[str]:
+def postgres_url(databases: Databases) -> Iterator[str]:
     """A database for the whole module, cloned from the migrated template."""
-    name = next(_names)
-    run_apart(execute(postgres_server_url, f"create database {name} template {_template}"))
-    yield with_database(postgres_server_url, name)
-    run_apart(execute(postgres_server_url, f"drop database {name} with (force)"))
+    url = databases.make(of=databases.migrated())
+    yield url
+    databases.drop(url)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tests.support.homes import temporary_home
 @pytest.fixture(scope="session")
 def nats_stack() -> Iterator[EmbeddedStack]:
     """The session's NATS, with `stop`, `start` and `kill` for it."""
-    with temporary_home("nats") as home, EmbeddedStack(home, servers=["nats"]) as stack:
+    with temporary_home("nats", in_memory=True) as home, EmbeddedStack(home, servers=["nats"]) as stack:
         yield stack
 
 

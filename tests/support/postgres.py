@@ -1,6 +1,7 @@
-"""A real Postgres for tests: one embedded server a session, one migrated template, one clone of it a test.
+"""A real Postgres for tests: one embedded server a session, migrated templates, one clone of them a test.
 
-fsync stays on, as the engine demands. The server goes with the test process, however that ends.
+fsync stays on, as the engine demands, but costs little where the server's data are in memory. The server goes with the
+test process, however that ends.
 """
 
 from __future__ import annotations
@@ -15,13 +16,18 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 import pytest
 
+from services.core.engine.bootstrap import ensure_bootstrap
+from services.core.runtime.sealing import Sealer
+from services.core.store.database import PASSING, Database
 from services.core.store.migrate import migrate
 from services.embedded.stack import EmbeddedStack
 from tests.support.homes import temporary_home
+from tests.support.tenancy import BOOTSTRAP_TOKEN, ENCRYPTION_KEY
 
 T = TypeVar("T")
 
-TEMPLATE = "runr_template"
+_MIGRATED = "runr_template"
+_ENTERED = "runr_template_with_tenant"
 
 
 def run_apart(work: Coroutine[Any, Any, T]) -> T:
@@ -44,10 +50,77 @@ async def execute(url: str, statement: str) -> None:
         await connection.close()
 
 
+class Databases:
+    """Makes and drops databases of the session's server, over one connection in a loop and thread of its own."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._thread = ThreadPoolExecutor(1)
+        self._runner = asyncio.Runner()
+        self._connection: asyncpg.Connection | None = None
+        self._numbers = itertools.count(1)
+        self._templates: set[str] = set()
+
+    def make(self, *, of: str = "template1") -> str:
+        """The URL of a new database, a copy of the database `of`."""
+        name = f"test_{next(self._numbers)}"
+        # The files are copied as they are: the other strategy writes each of their pages to the log first.
+        self._run(self._execute(f"create database {name} template {of} strategy file_copy"))
+        return with_database(self._url, name)
+
+    def drop(self, url: str) -> None:
+        """Drop it, whoever still uses it."""
+        self._run(self._execute(f"drop database {urlsplit(url).path[1:]} with (force)"))
+
+    def migrated(self) -> str:
+        """The name of a template with the engine's schema."""
+        return self._template(_MIGRATED, "template1", migrate)
+
+    def entered(self) -> str:
+        """The name of a template that has the default tenant too, whose many tables are slow to make."""
+        return self._template(_ENTERED, self.migrated(), _enter)
+
+    def close(self) -> None:
+        """Give up the connection and the thread."""
+        if self._connection is not None:
+            self._run(self._connection.close())
+        self._thread.submit(self._runner.close).result()
+        self._thread.shutdown()
+
+    def _template(self, name: str, of: str, fill: Any) -> str:
+        if name not in self._templates:
+            self._run(self._execute(f"create database {name} template {of} strategy file_copy"))
+            self._run(fill(with_database(self._url, name)))
+            self._templates.add(name)
+        return name
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._thread.submit(self._runner.run, work).result()
+
+    async def _execute(self, statement: str) -> None:
+        """Over the kept connection, or a new one where a test has stopped the server meanwhile."""
+        if self._connection is not None:
+            try:
+                await self._connection.execute(statement)
+            except PASSING:
+                self._connection.terminate()
+            else:
+                return
+        self._connection = await asyncpg.connect(self._url)
+        await self._connection.execute(statement)
+
+
+async def _enter(url: str) -> None:
+    database = Database(url, name="test", size=1)
+    await database.open()
+    await ensure_bootstrap(database, Sealer(ENCRYPTION_KEY), BOOTSTRAP_TOKEN)
+    await database.close()
+
+
 @pytest.fixture(scope="session")
 def postgres_stack() -> Iterator[EmbeddedStack]:
     """The session's Postgres, with `stop`, `start` and `kill` for it."""
-    with temporary_home("postgres") as home, EmbeddedStack(home, servers=["postgres"]) as stack:
+    with temporary_home("postgres", in_memory=True) as home, EmbeddedStack(home, servers=["postgres"]) as stack:
         yield stack
 
 
@@ -58,30 +131,24 @@ def postgres_server_url(postgres_stack: EmbeddedStack) -> str:
 
 
 @pytest.fixture(scope="session")
-def _names() -> Iterator[str]:
-    return (f"test_{number}" for number in itertools.count(1))
-
-
-@pytest.fixture(scope="session")
-def _template(postgres_server_url: str) -> str:
-    run_apart(execute(postgres_server_url, f"create database {TEMPLATE}"))
-    run_apart(migrate(with_database(postgres_server_url, TEMPLATE)))
-    return TEMPLATE
+def databases(postgres_server_url: str) -> Iterator[Databases]:
+    """Makes databases of the session's Postgres."""
+    made = Databases(postgres_server_url)
+    yield made
+    made.close()
 
 
 @pytest.fixture
-def empty_postgres_url(postgres_server_url: str, _names: Iterator[str]) -> Iterator[str]:
+def empty_postgres_url(databases: Databases) -> Iterator[str]:
     """A new database with nothing in it."""
-    name = next(_names)
-    run_apart(execute(postgres_server_url, f"create database {name}"))
-    yield with_database(postgres_server_url, name)
-    run_apart(execute(postgres_server_url, f"drop database {name} with (force)"))
+    url = databases.make()
+    yield url
+    databases.drop(url)
 
 
 @pytest.fixture
-def postgres_url(postgres_server_url: str, _template: str, _names: Iterator[str]) -> Iterator[str]:
-    """A new database with the engine's schema, cloned from the migrated template."""
-    name = next(_names)
-    run_apart(execute(postgres_server_url, f"create database {name} template {_template}"))
-    yield with_database(postgres_server_url, name)
-    run_apart(execute(postgres_server_url, f"drop database {name} with (force)"))
+def postgres_url(databases: Databases, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A new database with the engine's schema; for tests that use `tenant` also with that."""
+    url = databases.make(of=databases.entered() if "tenant" in request.fixturenames else databases.migrated())
+    yield url
+    databases.drop(url)
