@@ -20,7 +20,7 @@ from services.core.engine.key_check import KeyCheck
 from services.core.engine.replay_run import RunReplayer
 from services.core.engine.retry_run import RunRetrier
 from services.core.engine.run_traces import RunTraces
-from services.core.engine.start_run import RunStarter
+from services.core.engine.start_run import LANES, RunStarter
 from services.core.rpc.credentials import server_credentials
 from services.core.rpc.server import Registration, RpcServer
 from services.core.rpc.submissions import Submissions
@@ -56,7 +56,6 @@ from services.ingest.send_service import SendService
 from services.ingest.start_service import StartService
 
 _WRITERS = 4
-_STARTERS = 3
 _READERS = 3
 _QUEUE_WRITERS = 2  # of the writers: a backlog in a queue must not keep requests waiting
 _TENANT_WRITERS = 3  # of the writers: what one tenant's events cost must not keep those of others waiting
@@ -124,7 +123,7 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
     authenticator = StoreAuthenticator(reads, runtime.clock)
     submissions = Submissions(authenticator, runtime.telemetry, theirs)
     events = EventService(SendService(acceptor, limits, submissions), EventReader(reads), sink)
-    starts = Database(settings.database.url, name="runr-ingest-starts", size=_STARTERS)
+    starts = Database(settings.database.url, name="runr-ingest-starts", size=LANES)
     start_limits = StartLimits(data_bytes=settings.limits.start_bytes, key_bytes=settings.limits.idempotency_key_bytes)
     starter = RunStarter(starts, definitions, hints, ids, traces, runtime.clock)
     runs = RunService(

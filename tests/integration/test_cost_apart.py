@@ -9,8 +9,8 @@ import json
 import random
 import time
 import tracemalloc
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from uuid import UUID, uuid4
 
 import pytest
@@ -25,7 +25,6 @@ from services.core.engine.hints import Hints, NullPublisher
 from services.core.engine.look_back import LookBack, Turn
 from services.core.engine.look_backs import LookBacks
 from services.core.engine.past_events import PastEvents
-from services.core.engine.projects import ProjectChange, create_project
 from services.core.runtime.clock import SystemClock
 from services.core.runtime.fair_turns import FairTurns
 from services.core.runtime.ids import UlidFactory
@@ -34,7 +33,7 @@ from services.core.store.database import Database
 from services.core.store.queries import queries
 from tests.support.engine import database, executing, postgres_url
 from tests.support.fake_function import replaying, wait_for_event
-from tests.support.hand import Hand, playing
+from tests.support.hand import Hand, neighbour
 from tests.support.live_rows import DAY_MS, LiveRows, rows, until
 
 __all__ = ["database", "postgres_url", "rows"]
@@ -54,17 +53,6 @@ async def open_waits(hand: Hand, count: int, condition: str | None = None, data:
     for first in range(0, count, 50):
         await asyncio.gather(*map(wait, runs[first : first + 50]))
     return runs
-
-
-@asynccontextmanager
-async def neighbour(hand: Hand, sealer: Sealer) -> AsyncIterator[Hand]:
-    """A hand over the runs of another tenant."""
-    async with hand.database.transaction() as connection:
-        tenant = await connection.fetchval("select rt.create_tenant($1, '')", f"n{uuid4().hex[:12]}")
-        await create_project(connection, sealer, tenant, "next-door", ProjectChange())
-    async with playing(hand.database, tenant, "next-door") as theirs:
-        await theirs.declare({"name": "work"})
-        yield theirs
 
 
 async def longest_hold_s(work: Callable[[], Awaitable[object]]) -> float:

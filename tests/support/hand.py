@@ -9,7 +9,7 @@ import random
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -24,10 +24,12 @@ from services.core.engine.declare import Declarer
 from services.core.engine.dedupe import Accepted
 from services.core.engine.definitions import DefinitionsCache
 from services.core.engine.hints import Hints, NullPublisher
+from services.core.engine.projects import ProjectChange, create_project
 from services.core.engine.start_request import StartRequest
 from services.core.engine.start_run import RunStarter
 from services.core.runtime.clock import SystemClock
 from services.core.runtime.ids import UlidFactory
+from services.core.runtime.sealing import Sealer
 from services.core.store.database import Database
 from services.core.store.pipeline import Pipeline
 from services.core.store.queries import queries
@@ -137,6 +139,17 @@ async def playing(database: Database, tenant: int, project: str = "default") -> 
     finally:
         serving.cancel()
         await asyncio.wait({serving})
+
+
+@contextlib.asynccontextmanager
+async def neighbour(hand: Hand, sealer: Sealer) -> AsyncIterator[Hand]:
+    """A hand over the runs of another tenant."""
+    async with hand.database.transaction() as connection:
+        tenant = await connection.fetchval("select rt.create_tenant($1, '')", f"n{uuid4().hex[:12]}")
+        await create_project(connection, sealer, tenant, "next-door", ProjectChange())
+    async with playing(hand.database, tenant, "next-door") as theirs:
+        await theirs.declare({"name": "work"})
+        yield theirs
 
 
 @pytest.fixture

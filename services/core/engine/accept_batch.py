@@ -67,11 +67,13 @@ class AcceptTransaction:
         # One that came twice, since its sender lost its stream meanwhile, is carried out once.
         requests = list({item.item.accept_id: item.item for item in batch}.values())
         outcome = Outcome()
-        try:
-            async with self._database.transaction() as connection:
+        async with self._database.transaction() as connection:
+            try:
                 found = await self._accept(connection, tenant, requests, outcome, again=again, patient=patient)
-        except asyncpg.LockNotAvailableError:
-            raise Busy from None
+            except asyncpg.LockNotAvailableError:
+                if patient:
+                    raise
+                raise Busy from None
         outcome.answers = [(item, found[item.item.accept_id]) for item in batch]
         return outcome
 

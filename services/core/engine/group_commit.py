@@ -144,10 +144,14 @@ class GroupCommit(Generic[Item, Result]):
 
     def _open_beside(self) -> None:
         self._look = None
-        newest = max(self._lanes.values(), default=0.0)
-        if self._queue and self._lanes and self._clock.monotonic() - newest >= self._bounds.slow_s:
+        if self._queue and self._lanes and self._all_slow():
             self._open()
         self._watch()
+
+    def _all_slow(self, but: asyncio.Task[None] | None = None) -> bool:
+        """Whether none of the other lanes will soon take what waits."""
+        now = self._clock.monotonic()
+        return all(now - since >= self._bounds.slow_s for lane, since in self._lanes.items() if lane is not but)
 
     async def _serve(self) -> None:
         lane = asyncio.current_task()
@@ -159,9 +163,9 @@ class GroupCommit(Generic[Item, Result]):
                     await self._settle(self._queue.take(self._bounds.items, self._bounds.size))
             except Unavailable as error:
                 self._give_up(error)
-            if len(self._lanes) > 1:
+            if not self._all_slow(but=lane):
                 self._watch()
-                return  # of several lanes the first that is done goes: one is enough until it is slow again
+                return  # another one takes the rest: one is enough until it is slow again
 
     async def _settle(self, batch: Batch[Item, Result]) -> None:
         if not batch:

@@ -1,5 +1,5 @@
-"""Carrying out a batch so that no item's fault is another's: what the database refuses, and what would have to wait for
-somebody else's transaction, is found by halves.
+"""Carrying out a batch so that no item's fault is another's: what the database refuses is found by halves; where one
+would have to wait for somebody else's transaction, each goes by itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from services.core.engine.retrying import retrying
 log = logging.getLogger(__name__)
 
 LOCK_MS = 250
-"""So long a batch waits for a lock; somebody who holds it longer is found and waited for apart."""
+"""So long a batch waits for a lock. Who holds one longer is waited for apart."""
 
 PATIENT_LOCK_MS = 2_000
 
@@ -62,7 +62,8 @@ class Isolating(Generic[Item, Result]):
     ) -> None:
         """Commit these and settle each. Raises Unavailable, which is then the end of those that are not settled.
 
-        One that would have to wait for somebody else is handed to `aside`; without that it is waited for.
+        A batch in which one would have to wait for somebody else is handed to `aside`, where each goes by itself;
+        without that it is waited for.
         """
         await self._carry_out(batch, aside, again=any(waiting.item.again for waiting in batch))
 
@@ -91,18 +92,22 @@ class Isolating(Generic[Item, Result]):
         *,
         again: bool,
     ) -> None:
-        if len(batch) > 1:
+        if isinstance(error, Busy) and aside is not None:
+            for waiting in batch:
+                _hand_over(waiting, aside)
+        elif len(batch) > 1:
             middle = len(batch) // 2
             await self._carry_out(batch[:middle], aside, again=again)
             await self._carry_out(batch[middle:], aside, again=again)
-        elif isinstance(error, Busy) and aside is not None:
-            waiting = batch[0]
-            try:
-                aside.submit(waiting.item, key=waiting.key, size=waiting.size, tell=waiting.settle)
-            except Unavailable as full:
-                waiting.settle(full)
         elif isinstance(error, asyncpg.UniqueViolationError):
             batch[0].settle(InvalidInput.of("id", "is taken: an id is made for one request"))
         else:
             log.error("the database refuses a request", extra={"tenant": batch[0].key}, exc_info=error)
             batch[0].settle(error)
+
+
+def _hand_over(waiting: Waiting[Item, Result], line: GroupCommit[Item, Result]) -> None:
+    try:
+        line.submit(waiting.item, key=waiting.key, size=waiting.size, tell=waiting.settle)
+    except Unavailable as full:
+        waiting.settle(full)

@@ -20,9 +20,12 @@ from services.core.store.database import Database
 
 _BIG_BYTES = 256 * 1024
 
-_SMALL = Bounds()
+_SMALL = Bounds(lanes=2)
 _BIG = Bounds(items=16, lanes=1, waiting_size=128 * 1024 * 1024)
 _ASIDE = Bounds(items=1, lanes=2)
+
+LANES = _SMALL.lanes + _BIG.lanes + _ASIDE.lanes
+"""So many connections at most are used at a time."""
 
 
 class RunStarter:
