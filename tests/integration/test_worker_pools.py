@@ -13,14 +13,14 @@ from services.core.store.projects import get_project, set_endpoint
 from services.executor.worker_stream.outbox import Outbox
 from services.executor.worker_stream.sessions import Offers, WorkerSessions
 from services.scheduler.duties.rehint import Rehint
-from tests.support.engine import HandClock
+from tests.support.engine import HandClock, ScriptedFunctions
 from tests.support.hand import Hand
 from tests.support.live_rows import LiveRows, Recorder, until
 from tests.support.worker import HandWorker, StreamExecutor, stream_executor, worker
 
 DONE = {"op": "run_completed", "output": 7}
 OTHER = 999
-"""A project that is no pool."""
+"""A project that is no pool, and a workflow that nobody knows."""
 
 
 async def comes_to(rows: LiveRows, run: UUID, status: Status) -> None:
@@ -55,7 +55,7 @@ def looking(executor: StreamExecutor, rows: LiveRows) -> Callable[[], Awaitable[
     """Waits until the executor has looked around once more: a run that anybody may take, started now, is taken."""
 
     async def look() -> None:
-        other = await rows.start_one(project=OTHER)
+        other = await rows.start_one(project=OTHER, wf=OTHER)
         await until(lambda: _gone(rows, other))
 
     return look
@@ -118,7 +118,7 @@ async def test_a_worker_without_room_leaves_the_slots_of_others_alone(hand: Hand
         await hand.start("work")
     async with stream_executor(hand.database, hand.tenant, slots=4) as executor, worker(executor, credits=1) as one:
         await one.execute()  # and does not answer
-        other = await rows.start_one(project=OTHER)
+        other = await rows.start_one(project=OTHER, wf=OTHER)
         executor.incarnation.hint([other])
         await until(lambda: _gone(rows, other))
 
@@ -174,6 +174,30 @@ async def test_a_project_that_gets_an_endpoint_is_anybodys(hand: Hand, rows: Liv
     async with hand.database.transaction() as connection:
         await set_endpoint(connection, hand.tenant, project.id, None)
     assert (await rows.live(await hand.start("work")))["pooled"]  # type: ignore[index]
+
+
+async def test_a_project_with_an_endpoint_prefers_its_worker_and_is_called_where_that_has_no_room(
+    hand: Hand, rows: LiveRows
+) -> None:
+    await known(hand, "work")
+    async with hand.database.transaction() as connection:
+        project = await get_project(connection, hand.tenant, "default")
+        await set_endpoint(connection, hand.tenant, project.id, "https://functions.test/")
+        await connection.execute("update rt.defs_version set v = v + 1")
+    functions = ScriptedFunctions({"work": lambda _: {"op": "run_completed", "output": "over HTTP"}})
+    async with (
+        stream_executor(hand.database, hand.tenant, functions=functions) as executor,
+        worker(executor, credits=1) as one,
+    ):
+        first, second = await hand.start("work"), await hand.start("work")
+        executor.incarnation.hint([first])
+        execute, _ = await one.execute()
+        assert await rows.value("select affinity from rt.live where id = $1", first) == UUID(one.session)
+        executor.incarnation.hint([second])
+        await comes_to(rows, second, Status.COMPLETED)
+        await one.op(execute.key, 1, DONE, last=True)
+        await one.ack()
+    assert [request["run"]["id"] for request in functions.requests] == [ulid_text(second)]
 
 
 async def test_children_and_retried_runs_wait_for_workers_too(hand: Hand, rows: LiveRows) -> None:

@@ -57,9 +57,15 @@ class StreamExecutor(Door):
 
 @contextlib.asynccontextmanager
 async def stream_executor(
-    database: Database, tenant: int, *, resume_grace_s: float = 5.0, request_timeout_s: float = 30.0, **options: Any
+    database: Database,
+    tenant: int,
+    *,
+    resume_grace_s: float = 5.0,
+    request_timeout_s: float = 30.0,
+    functions: ScriptedFunctions | None = None,
+    **options: Any,
 ) -> AsyncIterator[StreamExecutor]:
-    """An executor with its gRPC face, over the tenant's project `default`."""
+    """An executor with its gRPC face, over the tenant's project `default`; `functions` answer over HTTP."""
     clock = SystemClock()
     sealer = Sealer(ENCRYPTION_KEY)
     definitions = DefinitionsCache(sealer)
@@ -72,7 +78,7 @@ async def stream_executor(
         telemetry=Telemetry.off(),
     )
     incarnation = make_incarnation(
-        database, ScriptedFunctions({}), definitions=definitions, sessions=sessions, **options
+        database, functions or ScriptedFunctions({}), definitions=definitions, sessions=sessions, **options
     )
     sessions.adopt_with(incarnation.adopt)
     async with database.connection() as connection:
