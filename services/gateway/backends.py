@@ -26,7 +26,7 @@ from services.core.runtime.lifecycle import Component
 from services.core.runtime.parse import Address
 from services.core.runtime.pooled_random import PooledRandom
 from services.gateway.submit.item import BIG_BYTES, FORMS
-from services.gateway.submit.submitter import Submitter
+from services.gateway.submit.submitter import Resolve, Submitter, addresses_of
 from services.gateway.submit.told_clock import ToldClock
 
 
@@ -61,15 +61,16 @@ class Backends(Component):
         credentials: grpc.ChannelCredentials | None = None,
         clock: Clock | None = None,
         source: random.Random | None = None,
+        resolve: Resolve = addresses_of,
     ) -> None:
-        """`clock` and `source` are what ids of runs and events are made of."""
+        """`clock` and `source` are what ids of runs and events are made of, `resolve` finds the replicas of ingest."""
         self._addresses = addresses
         self._credentials = credentials
         clock = clock or SystemClock()
         told = ToldClock(clock)
         ids = UlidFactory(told, source or PooledRandom())
         self._submitters = {
-            rpc: Submitter(addresses["ingest"], form, dial=self._dial, ids=ids, told=told, clock=clock)
+            rpc: Submitter(addresses["ingest"], form, dial=self._dial, ids=ids, told=told, clock=clock, resolve=resolve)
             for rpc, form in FORMS.items()
         }
         self._channels: dict[str, Any] = {}

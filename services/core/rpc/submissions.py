@@ -11,7 +11,7 @@ import asyncio
 import logging
 import secrets
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -126,7 +126,7 @@ class Submissions(Component):
         self._readers: set[asyncio.Task[None]] = set()
         self._draining = False
 
-    async def serve(self, kind: Kind, messages: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async def serve(self, kind: Kind, messages: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
         """The answers to a stream of `messages`; ends when all that was read is answered."""
         answers = _Answers(kind.form, self._telemetry, self._clock)
         reader = asyncio.create_task(self._read(kind, messages, answers), name="submissions")

@@ -12,6 +12,7 @@ import contextlib
 import ipaddress
 import logging
 import socket
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from runr.workflows.v1 import resources_pb2
@@ -32,13 +33,26 @@ _UNSENT_S = 1.0
 _UNKNOWN_S = 10.0
 
 
+Resolve = Callable[[Address], Awaitable[set[Address]]]
+"""All addresses that a name leads to. Raises OSError."""
+
+
 class Submitter:
     """Sends requests and has them answered."""
 
     def __init__(
-        self, address: Address, form: Form, *, dial: Dial, ids: UlidFactory, told: ToldClock, clock: Clock
+        self,
+        address: Address,
+        form: Form,
+        *,
+        dial: Dial,
+        ids: UlidFactory,
+        told: ToldClock,
+        clock: Clock,
+        resolve: Resolve,
     ) -> None:
         self._address = address
+        self._resolve = resolve
         self._form = form
         self._dial = dial
         self._ids = ids
@@ -139,7 +153,7 @@ class Submitter:
         """Keep a lane to each address that the name has."""
         while True:
             with contextlib.suppress(OSError):
-                self._meet(await _addresses(self._address))
+                self._meet(await self._resolve(self._address))
             await asyncio.sleep(_RESOLVE_S)
 
     def _meet(self, addresses: set[Address]) -> None:
@@ -151,7 +165,7 @@ class Submitter:
             self._lanes.pop(address)[1].cancel()
 
 
-async def _addresses(address: Address) -> set[Address]:
+async def addresses_of(address: Address) -> set[Address]:
     """All that the host's name leads to. Raises OSError."""
     with contextlib.suppress(ValueError):
         ipaddress.ip_address(address.host)
