@@ -21,7 +21,7 @@ from random import SystemRandom
 from typing import Any
 
 # Below the range that systems hand out for outgoing connections, so a chosen port is not taken in passing.
-_PORTS = range(20_000, 32_000)
+PORTS = range(20_000, 32_000)
 _PRIVATE = 0o600
 # Others may pass through to a server's own folder, but not list.
 _PASSABLE = 0o711
@@ -32,10 +32,11 @@ class HomeInUse(Exception):
 
 
 class Home:
-    """The folder and what it remembers."""
+    """The folder and what it remembers. New ports are chosen from `ports`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, ports: range = PORTS) -> None:
         self.path = path
+        self._ports = ports
         self._lock_fd: int | None = None
 
     @classmethod
@@ -76,7 +77,7 @@ class Home:
         ports: dict[str, int] = self._read("ports.json")
         known = ports.get(name, preferred)
         if known is None or not is_free(known):
-            known = _free_port(taken=set(ports.values()))
+            known = _free_port(self._ports, taken=set(ports.values()))
         if ports.get(name) != known:
             self._write("ports.json", {**ports, name: known})
         return known
@@ -149,10 +150,10 @@ def is_free(port: int) -> bool:
     return True
 
 
-def _free_port(taken: set[int]) -> int:
+def _free_port(ports: range, taken: set[int]) -> int:
     random = SystemRandom()
     for _ in range(200):
-        port = random.choice(_PORTS)
+        port = random.choice(ports)
         if port not in taken and is_free(port):
             return port
-    raise OSError(f"no free port between {_PORTS.start} and {_PORTS.stop}")
+    raise OSError(f"no free port between {ports.start} and {ports.stop}")

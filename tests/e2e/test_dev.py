@@ -18,7 +18,7 @@ import pytest
 
 from services.core.runtime.python_child import python_command, python_environ
 from services.embedded.home import Home
-from tests.support.homes import temporary_home
+from tests.support.homes import dev_home
 
 START_S = 60.0
 DEADLINE_S = 30.0
@@ -108,7 +108,7 @@ def dev(home: Home) -> Iterator[Stack]:
 
 @pytest.fixture
 def home() -> Iterator[Home]:
-    with temporary_home("dev") as made:
+    with dev_home() as made:
         yield made
 
 
@@ -150,7 +150,7 @@ def test_the_death_of_dev_leaves_nothing(home: Home) -> None:
 
 
 def test_two_stacks_run_side_by_side_but_not_in_one_home(home: Home) -> None:
-    with temporary_home("dev") as other, dev(home) as one, dev(other) as two:
+    with dev_home() as other, dev(home) as one, dev(other) as two:
         assert one.about["api_url"] != two.about["api_url"]
         (event_id,) = one.call("/api/events", {"name": "only.here"})["ids"]
         assert [event["id"] for event in one.call("/api/events?name=only")["data"]] == [event_id]

@@ -7,17 +7,42 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from services.embedded.home import Home, temporary_folder
+from services.embedded.home import PORTS, Home, temporary_folder
 
 _MEMORY = Path("/dev/shm")
 _ROOM = 4 << 30
+_WORKERS_PORTS = range(8_000, PORTS.start)
+_SERVERS = ("postgres", "nats")
+_SERVICES = ("gateway", "ingest", "scheduler", "executor")
 
 
 @contextmanager
 def temporary_home(prefix: str, *, in_memory: bool = False) -> Iterator[Home]:
     """A home in the temp folder, gone afterwards; `in_memory` where the machine has the room for it."""
     with temporary_folder(prefix, _MEMORY if in_memory and _has_room() else None) as folder:
-        yield Home(folder)
+        home = Home(folder, _ports())
+        for name in _SERVERS:
+            home.port(name)
+        yield home
+
+
+@contextmanager
+def dev_home() -> Iterator[Home]:
+    """A home for `runr dev`, with all the ports that it would choose by itself."""
+    with temporary_home("dev") as home:
+        for name in ("api", *_SERVICES, *(f"{service}-health" for service in _SERVICES)):
+            home.port(name)
+        yield home
+
+
+def _ports() -> range:
+    """Each worker of pytest-xdist has ports of its own: one is free until it is listened on, and chosen long before."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if worker is None:
+        return PORTS
+    share = len(_WORKERS_PORTS) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    place = int(worker.removeprefix("gw"))
+    return _WORKERS_PORTS[place * share : (place + 1) * share]
 
 
 def _has_room() -> bool:
