@@ -125,9 +125,10 @@ class Bus(Component):
             await asyncio.wait({keeper})
 
     def publish_ready(self, run_ids: Sequence[UUID], traceparent: str = "") -> None:
-        """Hint that runs are ready: one message per partition and 256 of them."""
-        for partition, members in payload.by_partition(run_ids):
-            self._publish(self.subjects.ready(partition), payload.encode_ready(members, traceparent), traceparent)
+        """Hint that runs are ready, several in a message."""
+        for runs in payload.in_pieces(run_ids):
+            subject = self.subjects.ready(partition_of(runs[0]))
+            self._publish(subject, payload.encode_ready(runs, traceparent), traceparent)
 
     def publish_cancel(self, owner: int, run_ids: Sequence[UUID]) -> None:
         """Tell an owner that it holds these runs no more."""

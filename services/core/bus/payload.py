@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 from uuid import UUID
@@ -10,10 +9,10 @@ from uuid import UUID
 from google.protobuf.message import DecodeError
 from runr.workflows.internal.v1 import dispatch_pb2
 
-from services.core.bus.subjects import partition_of
-
 MAX_RUNS = 256
 """Runs that one message may name."""
+
+_READY_RUNS = 16
 
 
 class ReadyHint(NamedTuple):
@@ -27,14 +26,10 @@ class BadPayload(Exception):
     """Bytes that are not a message of this subject. A hint like that is dropped."""
 
 
-def by_partition(run_ids: Iterable[UUID]) -> Iterator[tuple[int, Sequence[UUID]]]:
-    """The runs in groups of one partition and at most `MAX_RUNS`."""
-    groups: dict[int, list[UUID]] = defaultdict(list)
-    for run_id in run_ids:
-        groups[partition_of(run_id)].append(run_id)
-    for partition, members in groups.items():
-        for start in range(0, len(members), MAX_RUNS):
-            yield partition, members[start : start + MAX_RUNS]
+def in_pieces(run_ids: Sequence[UUID]) -> Iterator[Sequence[UUID]]:
+    """The runs of some ready hints, few enough that several executors get their share."""
+    for start in range(0, len(run_ids), _READY_RUNS):
+        yield run_ids[start : start + _READY_RUNS]
 
 
 def encode_ready(run_ids: Sequence[UUID], traceparent: str) -> bytes:

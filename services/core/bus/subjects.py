@@ -66,7 +66,7 @@ class Subjects:
         return f"{self.prefix}_queue_{project}"
 
     def ready(self, partition: int) -> str:
-        """Ready hints of one partition."""
+        """Ready hints whose first run is of this partition."""
         return f"{self.prefix}.ready.{partition}"
 
     def timer(self, partition: int) -> str:
