@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
@@ -58,15 +59,15 @@ async def test_a_yield_lets_bodies_end_and_starts_no_new_one(wf: Workflows) -> N
 
     @wf.workflow("w")
     async def workflow(ctx: Context, step: AsyncStep) -> None:
-        async def branch() -> None:
-            await step.run("quick", give, 1)
+        async def branch(quick: Awaitable[int]) -> None:
+            await quick
             begun.append("after quick")
 
         async def slow() -> str:
             await gate.wait()
             return "slow"
 
-        await asyncio.gather(branch(), step.run("slow", slow))
+        await asyncio.gather(branch(step.run("quick", give, 1)), step.run("slow", slow))
 
     async with connected(wf) as stream:
         stream.execute("w")

@@ -25,7 +25,7 @@ from services.executor.invoke import startable
 from services.executor.lease import Lease
 from services.executor.spans import ExecutorSpans, Invocation
 from services.executor.worker_stream.deliveries import Deliveries
-from services.executor.worker_stream.invocation import Forgotten, LiveInvocation, ReportedOp
+from services.executor.worker_stream.invocation import Forgotten, LiveInvocation, Report, ReportedOp
 from services.executor.worker_stream.session import WorkerSession
 
 log = logging.getLogger(__name__)
@@ -125,7 +125,7 @@ class _Drive:
                 ops = await self._driver.read_ops(fresh)
                 if self._known is not None and fresh:
                     fresh, ops = await self._without_known(fresh, ops)
-                if report.over and not fresh and not self._may_end_so():
+                if report.over and not fresh and not self._may_end_so(report):
                     raise FunctionFault("ProtocolError", "the worker ended the invocation without an op")
             except FunctionFault as fault:
                 self._span.answered()
@@ -133,8 +133,8 @@ class _Drive:
                 return True
             if not fresh and not report.over:
                 continue
-            if not fresh and not self._lease.open_steps:
-                return None  # it was asked to leave
+            if not fresh and (self._goes_on_anew(report) or not self._lease.open_steps):
+                return None  # it was asked to leave, or has come to a call that only a replay may make
             settled = await self._settle(ops, over=report.over)
             rests = settled.decision.status is not Status.RUNNING or settled.done.st != "r"
             self._acknowledge(fresh, ops, settled, rests=rests)
@@ -201,10 +201,15 @@ class _Drive:
         # A step that waits for its next attempt has had this one.
         return op.id in self._known or (isinstance(op, StepFailed) and self._lease.open_steps.get(op.id) == "b")
 
-    def _may_end_so(self) -> bool:
+    def _goes_on_anew(self, report: Report) -> bool:
+        """Whether the worker may ask for the next invocation at once: only with progress, or it would ask for ever."""
+        return report.again and (self.invocation.committed > 0 or self._delivered)
+
+    def _may_end_so(self, report: Report) -> bool:
         """Whether an invocation may end without an op: it waits for open steps, or was given a reason to leave."""
         # One that has ended may have been waiting for what was just delivered.
-        return bool(self._lease.open_steps) or self._may_leave or self._delivered or self._session.draining
+        reasons = self._may_leave or self._delivered or self._session.draining or self._goes_on_anew(report)
+        return reasons or bool(self._lease.open_steps)
 
     def _acknowledge(self, reported: list[ReportedOp], ops: Iterable[Op], settled: Settled, *, rests: bool) -> None:
         leave = self._leave(settled, rests=rests)

@@ -36,12 +36,13 @@ def weight(text: bytes) -> int:
 
 class Report(msgspec.Struct, frozen=True):
     """What came since the last look. `over`: nothing of the invocation is being executed any more. `mail`: somebody
-    says that something was delivered to the run.
+    says that something was delivered to the run. `again`: the code has to be begun anew to go on.
     """
 
     ops: list[ReportedOp]
     over: bool
     mail: bool = False
+    again: bool = False
 
 
 class Forgotten(Exception):
@@ -66,6 +67,7 @@ class LiveInvocation:
         self.was = was
         self.message_key = pb.InvocationKey(run_id=key[0], epoch=key[1], invocation=key[2])
         self.over = False
+        self._again = False
         self.committed = 0
         """The highest op number that was answered."""
         self.results: dict[int, bytes] = {}
@@ -108,8 +110,9 @@ class LiveInvocation:
         self._look()
         return True
 
-    def end(self) -> None:
-        """The worker says that nothing is left to do."""
+    def end(self, *, again: bool = False) -> None:
+        """The worker says that nothing is left to do, or, `again`, nothing without a new invocation."""
+        self._again = again and not self.over
         self.over = True
         self._look()
 
@@ -144,7 +147,7 @@ class LiveInvocation:
         ops, self._ops = self._ops, []
         mail, self._mail = self._mail, False
         self._freed(sum(weight(op.text) for op in ops))
-        return Report(ops, self.over, mail)
+        return Report(ops, self.over, mail, self._again)
 
     def _end_with(self, fault: FunctionFault | Forgotten) -> None:
         if self._fault is None:

@@ -174,7 +174,7 @@ class _Hearing:
             case "end":
                 invocation = self._session.find(message.end.key)
                 if invocation is not None:
-                    invocation.end()
+                    invocation.end(again=message.end.again)
             case "credits":
                 self._session.grant(max(0, message.credits.add))
             case "resume":

@@ -1,4 +1,8 @@
-"""Runs an async workflow over the worker stream: its step calls wait on the loop, side by side."""
+"""Runs an async workflow over the worker stream: its step calls wait on the loop, side by side.
+
+Only calls that the workflow function makes in the order of a replay (`turns.py`) are live: they go on after their
+acknowledgement. Of any other call, only the first one that a replay comes to is executed, alone, as over HTTP.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from typing import Any
 
 from ..async_bodies import AsyncBodies
 from ..async_runner import outcome, run_workflow
-from ..async_step import AsyncStep
+from ..async_step import AsyncStep, PendingStep
 from ..calls import StepCall
 from ..drive import drive_async
 from ..errors import StepNotAwaitedError
@@ -16,9 +20,11 @@ from ..interrupt import StepInterrupt
 from ..invocation import Invocation
 from ..replay import Report, report_of_error, report_of_return
 from ..unwinding import Tasks, Unwinding
+from ..workflow_code import WorkflowCode
 from .live_invocation import LiveInvocation
 from .live_replay import LiveReplay, Stored
 from .live_step import live_op, rests
+from .turns import Queue, Turns
 
 _PASSES = 2
 """Passes of the loop after which whatever was started together with a step call has made its own first call."""
@@ -45,27 +51,41 @@ class AsyncCalls:
         self._not_awaited: dict[str, None] = {}
         self._in_call: dict[object, asyncio.Task[Any]] = {}
         self._main: asyncio.Task[Any] | None = None
+        self._code = WorkflowCode(run_workflow(invocation, AsyncStep(self)), self._went_on)
+        self._turns = Turns(replay, self._code)
+        self._answered = Queue()
         self._live: LiveInvocation | None = None
 
     def start(self, live: LiveInvocation) -> None:
         """Calls the workflow function."""
         self._live = live
-        self._main = self._loop.create_task(run_workflow(self._invocation, AsyncStep(self)))
+        self._main = self._loop.create_task(self._code)
         self._main.add_done_callback(self._main_ended)
 
     def unwind(self) -> None:
         """Cancels what is left of the invocation."""
         self._invocation.context.close()
-        if self._main is not None:
+        if self._main is None:
+            self._code.close()
+        else:
             self._unwinding.start(self._invocation.workflow.name, self._left, self._ended)
 
     def begin(self, call: StepCall) -> str:
         """As `StepScope.begin`: a call that comes after the end is not refused but never resolves."""
         if self._replay.is_closed:
             return ""
+        is_in_main = self._is_in_main()
         step_id = self._replay.begin(call)
         self._not_awaited[step_id] = None
+        if not self._turns.begin(step_id, is_in_main=is_in_main):
+            self._hold()
         return step_id
+
+    def _is_in_main(self) -> bool:
+        try:
+            return asyncio.current_task() is self._main
+        except RuntimeError:  # a thread
+            return False
 
     def perform(self, call: StepCall, step_id: str) -> Coroutine[Any, Any, Any]:
         """As `StepScope.perform`: the result once it is acknowledged; never, if the invocation is over."""
@@ -77,20 +97,48 @@ class AsyncCalls:
         task = asyncio.current_task()
         assert task is not None
         self._in_call[place] = task
+        is_main = task is self._main
+        self._code.in_call = self._code.in_call or is_main
+        self._code.has_company |= not is_main and not isinstance(task.get_coro(), PendingStep)
         try:
+            while not (self._replay.is_closed or self._turns.take(step_id)):
+                await self._turn_comes()
+            if not (is_main or self._replay.knows(step_id)):
+                self._answered.append(place)
             return await drive_async(self._replay.perform(call, step_id), self._execute)
         except StepInterrupt:
             return await self._loop.create_future()
         finally:
             del self._in_call[place]
+            self._answered.remove(place)
+            if is_main:
+                self._code.in_call = False
+
+    async def _turn_comes(self) -> None:
+        if not self._turns.is_alone:
+            self._hold()
+        await self._turns.wait()
+
+    def _hold(self) -> None:
+        assert self._live is not None
+        self._live.hold()
+        self._loop.call_soon_threadsafe(self._live.look)
+
+    def _went_on(self) -> None:
+        self._turns.went_on(others_are_pending=bool(self._in_call))
 
     async def commit(self, call: StepCall, step_id: str, report: Report) -> Stored | None:
         """As `Calls.commit`."""
         assert self._live is not None
         answer = _FutureAnswer(self._loop)
         sequential = call.body is None and not self._not_awaited and self._in_call[step_id] is self._main
-        self._live.submit(live_op(step_id, report, answer), rests=sequential and rests(call), passes=_PASSES)
-        stored = await answer.future
+        self._live.submit(
+            live_op(step_id, report, answer),
+            rests=sequential and rests(call),
+            passes=_PASSES,
+            goes_alone=self._turns.is_alone,
+        )
+        stored = await self._in_order(step_id, answer)
         self._replay.has_progressed = True  # a stored step resets the count, as it does in the engine
         return stored
 
@@ -99,14 +147,24 @@ class AsyncCalls:
         assert self._live is not None
         answer = _FutureAnswer(self._loop)
         self._live.open(step_id, answer)
-        stored = await answer.future
+        stored = await self._in_order(step_id, answer)
         self._replay.has_progressed = True
+        return stored
+
+    async def _in_order(self, step_id: str, answer: _FutureAnswer) -> Stored | None:
+        """What is given. Calls side by side go on in the order in which they were made, as those of a replay do."""
+        stored = await answer.future
+        await self._answered.first(step_id)
+        if self._replay.is_closed:
+            raise StepInterrupt
         return stored
 
     def left(self, step_id: str) -> None:
         """As `Calls.left`."""
         assert self._live is not None
         self._live.left(step_id)
+        if self._live.starts_over():
+            self._turns.start_over()
 
     def refused(self) -> None:
         """As `Calls.refused`; a nested call may come from the thread of a sync body."""

@@ -67,8 +67,8 @@ class Outlet(Protocol):
     def send_op(self, key: Key, op: LiveOp) -> None:
         """Sends an op, when there is room for it."""
 
-    def send_end(self, key: Key) -> None:
-        """Sends that the invocation is over."""
+    def send_end(self, key: Key, *, again: bool = False) -> None:
+        """Sends that the invocation is over; `again`: and has to be begun anew at once."""
 
     def settled(self, op: LiveOp) -> None:
         """The op needs no acknowledgement any more."""
@@ -98,22 +98,29 @@ class LiveInvocation:
         self.is_abandoned = False
         self.has_ended = False
         """Whether the end was sent apart from an op."""
+        self.holds_back = False
+        """Whether code waits that goes on in the next invocation: nothing but what has begun is done in this one."""
+        self.has_progressed = False
+        """Whether an op was sent, or a result delivered: the next invocation knows more than this one did."""
         self._replay = replay
         self._unwind = unwind
         self._over = over
         self._failed = failed
         self._sent = 0
+        self._has_opened = replay.has_open
+        """Whether steps are open, or may be: the engine lets a run rest that ends its invocation in an op."""
         self._waiting: dict[str, Answer] = {}
         self._delivered: dict[str, Stored] = {}
         self._held: LiveOp | None = None
         self._activity = 0
         self._idle: asyncio.TimerHandle | None = None
 
-    def submit(self, op: LiveOp, *, rests: bool = False, passes: int = 0) -> None:
+    def submit(self, op: LiveOp, *, rests: bool = False, passes: int = 0, goes_alone: bool = False) -> None:
         """Sends the op of a step call.
 
         `rests`: the code that makes the call is the only code that is known, and the engine will not answer at once:
-        the op is the last one, unless other code turns up within `passes` passes of the loop.
+        the op is the last one, unless other code turns up within `passes` passes of the loop. `goes_alone`: nothing
+        but this step is done in this invocation.
         """
         if op.step_id is not None:
             self._replay.busy.pop(op.step_id, None)
@@ -127,7 +134,11 @@ class LiveInvocation:
             self._held = op
             asyncio.get_running_loop().call_soon(self._decide, op, passes)
             return
+        self.holds_back = self.holds_back or goes_alone
+        self._replay.closing = self._replay.closing or self.holds_back
         leaves = self._replay.closing and self._replay.op is None and not self._replay.busy
+        if self.holds_back and self._has_opened:
+            leaves = False  # the run would rest, and other code of it has something to do
         self._send(op, last=leaves or (rests and self._close_if_alone()))
         if self._replay.op is not None:
             self.look()
@@ -140,6 +151,24 @@ class LiveInvocation:
             return
         self._wait(step_id, answer)
         self.look()
+
+    def hold(self) -> None:
+        """A call has come that is not made in the order of a replay: its code goes on in the next invocation.
+
+        What is executed ends and is sent. Until something of it has, the call waits: the code may have to go on here
+        if nothing comes of that.
+        """
+        self._activity += 1
+        self.holds_back = True
+        if self.has_progressed:
+            self._replay.closing = True
+
+    def starts_over(self) -> bool:
+        """Whether nothing has come of what was begun. Then the calls that wait have their turns, as if nothing was."""
+        idle = self._is_alone() and not self.has_progressed and not self._replay.is_closed
+        if idle:
+            self.holds_back = False
+        return idle
 
     def left(self, step_id: str) -> None:
         """A body has ended, and there is nothing to send."""
@@ -196,6 +225,8 @@ class LiveInvocation:
     def delivered(self, step_id: str, step: bytes) -> None:
         """A step that was open has got its result."""
         self._activity += 1
+        self.has_progressed = True
+        self._replay.closing = self._replay.closing or self.holds_back
         stored: Stored = json.loads(step)
         answer = self._waiting.pop(step_id, None)
         if answer is None:
@@ -204,7 +235,13 @@ class LiveInvocation:
             answer.interrupt()
         else:
             answer.give(stored)
+        if answer is not None or self.holds_back:
             self.look()
+
+    @property
+    def goes_on_anew(self) -> bool:
+        """Whether the next invocation, begun at once, has something to do."""
+        return self.holds_back and self.has_progressed
 
     def abandon(self) -> None:
         """Nothing of the invocation counts any more."""
@@ -267,7 +304,8 @@ class LiveInvocation:
             asyncio.get_running_loop().call_soon(self._decide, op, passes - 1)
             return
         self._held = None
-        self._send(op, last=not self._replay.is_closed and self._close_if_alone())
+        may_be_last = self.holds_back or not self._replay.closing
+        self._send(op, last=may_be_last and self._replay.op is None and self._close_if_alone())
         self.look()
 
     def _send_held(self) -> None:
@@ -277,6 +315,8 @@ class LiveInvocation:
 
     def _send(self, op: LiveOp, *, last: bool) -> None:
         self._sent += 1
+        self.has_progressed = True
+        self._has_opened = self._has_opened or not op.has_result
         op.number, op.last = self._sent, last
         self.unacked[op.number] = op
         if op.failure is not None:
@@ -289,7 +329,7 @@ class LiveInvocation:
     def _end(self) -> None:
         self.has_ended = True
         if self.outlet is not None:
-            self.outlet.send_end(self.key)
+            self.outlet.send_end(self.key, again=self.goes_on_anew)
         self._finish([])
         self._over(self)
 

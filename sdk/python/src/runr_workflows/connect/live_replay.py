@@ -83,6 +83,15 @@ class LiveReplay(Replay):
         self._refused: set[str] = set()
 
     @property
+    def has_open(self) -> bool:
+        """Whether steps were open when this invocation began."""
+        return bool(self._open)
+
+    def waits_for(self, step_id: str) -> bool:
+        """Whether the step was open when this invocation began."""
+        return step_id in self._open
+
+    @property
     def is_closed(self) -> bool:
         """Whether no step begins any more."""
         return self.closing or self.op is not None

@@ -45,9 +45,10 @@ class Outbox:
             self._ready.append((key, op))
             self._look()
 
-    def send_end(self, key: Key) -> None:
+    def send_end(self, key: Key, *, again: bool = False) -> None:
         """As `Outlet.send_end`. Every op of the invocation is acknowledged, so none is held back."""
         message = pb.WorkerMessage()
+        message.end.again = again
         write_key(message.end.key, key)
         self.put(message)
 

@@ -40,8 +40,10 @@ class Session:
         self._living: dict[str, LiveInvocation] = {}
         self._running: set[LiveInvocation] = set()
         self._parts: dict[tuple[int, Key], tuple[pb.Execute, list[bytes]]] = {}
-        self._ended: deque[tuple[float, Key]] = deque()
+        self._ended: deque[tuple[float, Key, bool]] = deque()
         self._resumed: dict[Key, int] = {}
+        self._again: set[Key] = set()
+        """Of what the Resume named as ended: what has to be begun anew."""
         self._left: set[Stream] = set()
         self._deducted: set[LiveInvocation] = set()
         self._owed = 0
@@ -151,7 +153,7 @@ class Session:
         if self._living.get(live.key.run_id) is live:
             del self._living[live.key.run_id]
         if live.has_ended:
-            self._ended.append((self._clock(), live.key))
+            self._ended.append((self._clock(), live.key, live.goes_on_anew))
             while self._stream is not None and self._clock() - self._ended[0][0] > _KEEP_ENDED_S:
                 self._ended.popleft()
         self._look()
@@ -184,7 +186,8 @@ class Session:
         """Brings along what has no stream, and ends that may not have arrived. What is not named is lost."""
         homeless = [live for live in self._living.values() if live.outlet is None]
         # Naming an invocation asks for its run: not where a newer one is executed over a stream that drains.
-        ended = [key for _, key in self._ended if key.run_id not in self._living]
+        ended = [key for _, key, _ in self._ended if key.run_id not in self._living]
+        self._again = {key for _, key, again in self._ended if again}
         message, self._resumed = resume_message(homeless, ended, stream.outbox)
         self._ended.clear()
         stream.outbox.put(message)
@@ -198,7 +201,7 @@ class Session:
             return
         if live is None:
             if new_key is not None:
-                stream.outbox.send_end(new_key)
+                stream.outbox.send_end(new_key, again=key in self._again)
         elif new_key is None:
             _log.info("run %s: this invocation is over; another process goes on with it", key.run_id)
             live.abandon()

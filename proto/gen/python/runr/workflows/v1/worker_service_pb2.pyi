@@ -233,10 +233,12 @@ class Delivery(_message.Message):
     def __init__(self, key: _Optional[_Union[InvocationKey, _Mapping]] = ..., step_id: _Optional[str] = ..., step: _Optional[bytes] = ...) -> None: ...
 
 class InvocationEnd(_message.Message):
-    __slots__ = ("key",)
+    __slots__ = ("key", "again")
     KEY_FIELD_NUMBER: _ClassVar[int]
+    AGAIN_FIELD_NUMBER: _ClassVar[int]
     key: InvocationKey
-    def __init__(self, key: _Optional[_Union[InvocationKey, _Mapping]] = ...) -> None: ...
+    again: bool
+    def __init__(self, key: _Optional[_Union[InvocationKey, _Mapping]] = ..., again: _Optional[bool] = ...) -> None: ...
 
 class Cancel(_message.Message):
     __slots__ = ("key", "reason")
