@@ -332,6 +332,35 @@ class TestParallelSteps:
             assert (await one.ack()).yield_reason == pb.YIELD_REASON_LATER
             assert await rows.value("select count(*) from rt.wait where run = $1", run) == 2
 
+    async def test_code_that_has_to_be_begun_anew_is_so_at_once_whatever_is_open(
+        self, hand: Hand, rows: LiveRows
+    ) -> None:
+        async with stream_executor(hand.database, hand.tenant) as executor, worker(executor) as one:
+            run, key = await begin(hand, executor, one)
+            await one.say(reported(key, 1, completed("a")), reported(key, 2, sleep("nap")))
+            await one.ack()
+            await one.ack()
+            await one.end(key, again=True)
+            execute, request = await one.execute()
+            assert (execute.key.epoch, execute.key.invocation) == (key.epoch, 2)
+            assert (list(execute.open_steps), list(request["steps"])) == (["nap"], ["a"])
+            # Without progress the question is not heard: the run rests in what is open.
+            await one.end(execute.key, again=True)
+            await comes_to(rows, run, Status.SLEEPING)
+
+    async def test_a_worker_that_asks_for_ever_anew_without_progress_is_a_failed_attempt(
+        self, hand: Hand, rows: LiveRows
+    ) -> None:
+        async with stream_executor(hand.database, hand.tenant) as executor, worker(executor) as one:
+            run, key = await begin(hand, executor, one)
+            await one.op(key, 1, completed("a"))
+            await one.ack()
+            await one.end(key, again=True)
+            execute, _ = await one.execute()
+            await one.end(execute.key, again=True)
+            await comes_to(rows, run, Status.DELAYED)
+            assert "ProtocolError" in await rows.value("select error from rt.attempts where run = $1", run)
+
     async def test_a_backoff_that_is_over_lets_the_next_invocation_execute_the_step(
         self, hand: Hand, rows: LiveRows
     ) -> None:

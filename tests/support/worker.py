@@ -146,9 +146,9 @@ class HandWorker:
         """Report one op."""
         await self.say(reported(key, number, op, last=last))
 
-    async def end(self, key: pb.InvocationKey) -> None:
-        """Nothing is left to do."""
-        await self.say(pb.WorkerMessage(end=pb.InvocationEnd(key=key)))
+    async def end(self, key: pb.InvocationKey, *, again: bool = False) -> None:
+        """Nothing is left to do, or, `again`, nothing without a new invocation."""
+        await self.say(pb.WorkerMessage(end=pb.InvocationEnd(key=key, again=again)))
 
     async def next(self, kind: str, *, guard_s: float | None = GUARD_S) -> Any:
         """The next message of this kind that was not asked for yet."""

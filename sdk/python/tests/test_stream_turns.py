@@ -117,7 +117,8 @@ async def test_a_chain_beside_a_step_waits_until_that_is_stored_and_the_code_is_
         await stream.heard()
         assert stream.is_silent()
         gate.set()
-        assert ((slow := await stream.op()).id, slow.last) == ("slow", True)
+        slow = await stream.op()
+        assert (slow.id, slow.last) == ("slow", True)
         stream.ack(slow)
         told = await run_to_end(stream)
     assert told.output == [True, [1, 2]]

@@ -1,9 +1,9 @@
 """Which step calls of an async workflow may be live: those of which it is certain that a replay comes in their order.
 
-Ids are given in call order, and results are stored under them. With stored results nothing takes time, so tasks that run
-side by side come to their calls in another order than they do while steps take theirs: a chain of steps gets all its ids
-before the next chain gets one. Only the workflow function's own calls keep theirs, as long as its code runs from step to
-step, or waits for step calls alone while no other task of the workflow exists.
+Ids are given in call order, and results are stored under them. With stored results nothing takes time, so tasks that
+run side by side come to their calls in another order than they do while steps take theirs: a chain of steps gets all
+its ids before the next chain gets one. Only the workflow function's own calls keep theirs, as long as its code runs
+from step to step, or waits for step calls alone while no other task of the workflow exists.
 """
 
 from __future__ import annotations
