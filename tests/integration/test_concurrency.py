@@ -6,6 +6,8 @@ import asyncio
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from services.core.domain.op import OpError, RunCompleted, Sleep, StepCompleted, StepFailed
 from services.core.domain.run import Status
 from services.core.engine.definitions import DefinitionsCache
@@ -48,6 +50,18 @@ async def test_c16_both_of_two_limits_hold_at_once(hand: Hand, rows: LiveRows) -
     await hand.answer(runs[0], RunCompleted(output="1"))
     await sweep(rows)
     assert await with_slot(rows, runs) == [1, 3, 4]
+
+
+@pytest.mark.parametrize("wide", [[3], [3, {"limit": 3, "key": "event.data.k"}]])
+async def test_c16_the_limits_of_one_workflow_are_not_those_of_another(
+    hand: Hand, rows: LiveRows, wide: list[Any]
+) -> None:
+    narrow = [each - 2 if isinstance(each, int) else {**each, "limit": 1} for each in wide]
+    await hand.declare({"name": "narrow", "concurrency": narrow}, {"name": "wide", "concurrency": wide})
+    runs = {name: [await hand.start(name, '{"k":"a"}') for _ in range(5)] for name in ("narrow", "wide")}
+    for _ in range(2):
+        await sweep(rows)
+        assert {name: await with_slot(rows, some) for name, some in runs.items()} == {"narrow": [0], "wide": [0, 1, 2]}
 
 
 async def test_c16_limits_can_be_changed_while_runs_wait(hand: Hand, rows: LiveRows) -> None:

@@ -144,20 +144,21 @@ end $$;
 create function rt.grant_v1(p_ga bigint[], p_gb bigint[]) returns table (run uuid, tenant int) language plpgsql as $$
 #variable_conflict use_column
 declare
-    v_wf int; v_rule rt.gate_rule%rowtype;
+    v_wf int; v_ga bigint[]; v_gb bigint[]; v_rule rt.gate_rule%rowtype;
 begin
-    for v_wf in
-        select distinct x.wf from (
-            select (select r.wf from rt.live r where r.ga = g and r.st = 'b' limit 1) as wf from unnest(p_ga) g
-            union all
-            select (select r.wf from rt.live r where r.line = g limit 1) from unnest(p_gb) g) x
-        where x.wf is not null order by x.wf
+    -- Each workflow with its own pairs: its limits say nothing about the gates of another.
+    for v_wf, v_ga, v_gb in
+        select x.wf, array_agg(x.ga), array_agg(x.gb) from (
+            select coalesce((select r.wf from rt.live r where r.ga = u.ga and r.st = 'b' limit 1),
+                            (select r.wf from rt.live r where r.line = u.gb limit 1)) as wf, u.ga, u.gb
+            from unnest(p_ga, p_gb) u(ga, gb)) x
+        where x.wf is not null group by x.wf order by x.wf
     loop
         select g.* into v_rule from rt.gate_rule g where g.wf = v_wf;
         if v_rule.b is not null then
-            return query select x.run, x.tenant from rt.grant_two_v1(v_wf, p_ga, p_gb) x;
+            return query select x.run, x.tenant from rt.grant_two_v1(v_wf, v_ga, v_gb) x;
         elsif v_rule.a is not null then
-            return query select x.run, x.tenant from rt.grant_one_v1(v_wf, p_ga) x;
+            return query select x.run, x.tenant from rt.grant_one_v1(v_wf, v_ga) x;
         end if;
     end loop;
 end $$;
