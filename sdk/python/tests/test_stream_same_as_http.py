@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +21,8 @@ Program = Any
 
 `seq` one after another, `par` gathered, `group` in a TaskGroup, `apart` each in a task of its own, one after another,
 `beside` the first in a task while the others go on, `tail` the others after a step that the code around has made,
-`late` the first after the task of such a step, while the others go on, `come` each in turn as steps are done.
+`late` the first after the task of such a step, while the others go on, `both` so do the others, after the same step,
+`come` each in turn as steps are done.
 """
 
 _leaves = st.tuples(
@@ -29,7 +31,7 @@ _leaves = st.tuples(
     st.integers(0, 4),
 )
 _idle = st.tuples(st.just("idle"), st.integers(0, 4))
-_KINDS = ["seq", "par", "group", "apart", "beside", "tail", "late", "come"]
+_KINDS = ["seq", "par", "group", "apart", "beside", "tail", "late", "both", "come"]
 programs = st.recursive(
     _leaves | _idle,
     lambda inner: st.tuples(st.sampled_from(_KINDS), st.lists(inner, min_size=1, max_size=4)),
@@ -68,9 +70,11 @@ class Story:
         if kind == "tail":
             made = step.run("a", self._async_body, "run", place, 1)
             return await asyncio.create_task(self._after(step, made, parts))
-        if kind == "late":
+        if kind in ("late", "both"):
             made = asyncio.create_task(step.run("a", self._async_body, "run", place, 9))
             first = asyncio.create_task(self._after(step, made, parts[:1]))
+            if kind == "both":
+                await made
             return [*[await self._perform(step, part, at) for part, at in parts[1:]], await first]
         if kind == "come":
             return await self._as_they_come(step, parts, place)
@@ -129,12 +133,17 @@ async def _caught(call: Any) -> Any:
 
 
 def compare(program: Program, seed: int, losses: int = 0) -> None:
-    """Runs it over HTTP and over a stream. Where nothing is lost, each body is executed as often on both."""
-    over_http = Story(program)
+    """Runs it over HTTP, over HTTP with a checkpoint, and over a stream, on which each body is executed as often unless
+    something is lost.
+    """
+    over_http, with_checkpoint = Story(program), Story(program)
     try:
         plain = FakeEngine(over_http.wf.handle_request, retries=1).run("w", most=500)
+        several = FakeEngine(with_checkpoint.wf.handle_request, retries=1).run("w", most=500, max_ops=50)
     finally:
         over_http.wf.close()
+        with_checkpoint.wf.close()
+    assert _seen([several.steps, several.output]) == _seen([plain.steps, plain.output])
     story = Story(program)
     try:
         accidents = asyncio.run(_play(story, seed, losses))
@@ -160,6 +169,12 @@ def _seen(value: Any) -> Any:
 
 
 _CHAINS = ("par", [("seq", [("run", "a", 3 - number), ("run", "b", 0)]) for number in range(3)])
+
+
+@pytest.mark.parametrize("passes", range(4))
+def test_two_who_wait_for_the_same_step(passes: int) -> None:
+    """Both go on at once when it is done; in a replay the task is earlier, which comes when it is done already."""
+    compare(("both", [("seq", [("idle", passes), ("run", "b", 3)]), ("idle", passes), ("run", "b", 3)]), seed=0)
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 from typing import Any
 
 from .async_bodies import AsyncBodies
-from .async_step import AsyncStep
+from .async_step import AsyncStep, PendingStep
 from .calls import StepCall
 from .drive import drive_async
 from .errors import StepNotAwaitedError
@@ -16,6 +16,7 @@ from .interrupt import StepInterrupt
 from .invocation import Invocation
 from .replay import Body, Replay
 from .unwinding import Unwinding
+from .workflow_code import WorkflowCode
 
 
 class AsyncRunner:
@@ -28,7 +29,10 @@ class AsyncRunner:
     async def run(self, invocation: Invocation) -> str:
         """Runs the workflow until a step ends the invocation or it returns; the answer is the JSON of the ops."""
         scope = _Scope(invocation.replay, self._bodies.execute)
-        main = asyncio.ensure_future(run_workflow(invocation, AsyncStep(scope)))
+        code: Coroutine[Any, Any, Any] = run_workflow(invocation, AsyncStep(scope))
+        if invocation.replay.takes_turns:
+            code = scope.code = WorkflowCode(code, scope.went_on)
+        main = asyncio.ensure_future(code)
         main.add_done_callback(_retrieve)
         scope.main = main
         try:
@@ -50,12 +54,15 @@ class _Scope:
         self.not_awaited: dict[str, None] = {}
         self.main: asyncio.Task[Any] | None = None
         """The task of the workflow function."""
+        self.code: WorkflowCode | None = None
+        """Its code, where that may go on from step to step."""
         self._replay = replay
         self._execute = execute
         self._parked: set[asyncio.Task[Any]] = set()
         self._waiting_for_body = False
         self._turn = asyncio.Lock() if replay.takes_turns else None
         self._pending = 0
+        self._is_unsure = False
 
     def begin(self, call: StepCall) -> str:
         """The step id of a call; one that comes after the end is not refused but never resolves."""
@@ -64,8 +71,10 @@ class _Scope:
         is_in_main = self._is_in_main()
         if self._replay.watch is not None and not is_in_main:
             self._replay.watch.concurrent = True
-        if self._pending or not is_in_main:
+        if self._pending or self._is_unsure or not is_in_main:
             self._replay.end_with_next()
+        if self.code is not None and not is_in_main:
+            self.code.has_company = True
         step_id = self._replay.begin(call)
         self.not_awaited[step_id] = None
         return step_id
@@ -76,12 +85,26 @@ class _Scope:
         except RuntimeError:  # a thread
             return False
 
+    def went_on(self) -> None:
+        """The workflow function goes on that waited for something else than a step call of its own.
+
+        With stored results it may go on later than the tasks beside it: from now on, calls may come in another order.
+        """
+        is_live = self._replay.is_executing or self._replay.has_progressed
+        has_company = self.code is not None and self.code.has_company
+        self._is_unsure = self._is_unsure or (is_live and (has_company or self._pending > 0))
+
     def perform(self, call: StepCall, step_id: str) -> Coroutine[Any, Any, Any]:
         """The memoized result; a call that ends the invocation, or comes after its end, never resolves."""
         self.not_awaited.pop(step_id, None)
         return self._perform(call, step_id)
 
     async def _perform(self, call: StepCall, step_id: str) -> Any:
+        task = asyncio.current_task()
+        assert task is not None
+        if self.code is not None:
+            self.code.has_company |= task is not self.main and not isinstance(task.get_coro(), PendingStep)
+            self.code.in_call |= task is self.main
         try:
             if self._turn is None or self._replay.knows(step_id):
                 return await drive_async(self._replay.perform(call, step_id), self._execute)
@@ -92,8 +115,8 @@ class _Scope:
             over = self._replay.is_closed or (self._waiting_for_body and not self._replay.is_executing)
             if over and not self.ended.done():
                 self.ended.set_result(None)
-        task = asyncio.current_task()
-        assert task is not None
+            if self.code is not None and task is self.main:
+                self.code.in_call = False
         self._parked.add(task)
         return await asyncio.get_running_loop().create_future()
 
