@@ -3,6 +3,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+WORKERS ?= 3
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input --constraint constraints.txt
 
 .DEFAULT_GOAL := help
@@ -19,8 +20,15 @@ demo: $(STAMP) ## Watch an order workflow survive a kill -9
 dev: $(STAMP) ## Run the whole engine on this machine until Ctrl-C
 	@$(BIN)/runr dev
 
-test: lint types proto-check ## Everything that CI checks: style, types, layers, protos, all tests
-	$(BIN)/python -m pytest
+# Tests wait a good deal, so there are more workers than cores; types and protos are checked beside them.
+test: lint ## Everything that CI checks: style, types, layers, protos, all tests, in WORKERS (3) processes
+	@checks=$$(mktemp) && trap 'rm -f "$$checks"' EXIT; \
+	  $(MAKE) --no-print-directory --keep-going types proto-check >"$$checks" 2>&1 & checking=$$!; \
+	  $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal; tested=$$?; \
+	  wait $$checking; checked=$$?; cat "$$checks"; \
+	  test $$tested -eq 0 || echo "the tests have failed" >&2; \
+	  test $$checked -eq 0 || echo "the types or the protos are wrong" >&2; \
+	  exit $$((tested || checked))
 
 lint: $(STAMP) ## Style of the Python code
 	$(BIN)/ruff check .

@@ -1,0 +1,25 @@
+"""What holds for all tests of the repository, those of the SDK too."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, Any, Any]:
+    """Half a character that a test has logged cannot pass between the processes of pytest-xdist: write it out."""
+    data = yield
+    return _whole(data)
+
+
+def _whole(data: Any) -> Any:
+    if isinstance(data, str):
+        return data.encode(errors="backslashreplace").decode()
+    if isinstance(data, dict):
+        return {_whole(name): _whole(value) for name, value in data.items()}
+    if isinstance(data, list | tuple):
+        return type(data)(map(_whole, data))
+    return data
