@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from typing import Any, Literal
 
 from runr.workflows.v1 import event_service_pb2
 
 from services.core.domain.errors import FieldError, InvalidInput, Malformed, TooLarge
 from services.core.domain.event import EventLimits, NewEvent, validate_event
 from services.core.domain.json_text import payload_text
+from services.core.domain.plain_events import plain_event
 from services.core.engine.accept_events import EventAcceptor
 from services.core.engine.accept_plan import Incoming
 from services.core.engine.dedupe import Accepted
@@ -87,7 +89,7 @@ def _valid_events(events: Sequence[event_service_pb2.NewEvent], limits: EventLim
     kinds: set[type[InvalidInput]] = set()
     for place, event in enumerate(events):
         try:
-            valid.append(_valid_event(event, f"events[{place}]", limits))
+            valid.append(_plain_event(event, limits) or _valid_event(event, f"events[{place}]", limits))
         except InvalidInput as error:
             faults += error.errors
             kinds.add(next(kind for kind in (Malformed, TooLarge, InvalidInput) if isinstance(error, kind)))
@@ -96,15 +98,27 @@ def _valid_events(events: Sequence[event_service_pb2.NewEvent], limits: EventLim
     return valid
 
 
+def _plain_event(event: event_service_pb2.NewEvent, limits: EventLimits) -> NewEvent | None:
+    try:
+        data = event.data.decode() or "{}"
+    except UnicodeDecodeError:
+        return None
+    return plain_event(event.name, data, id=_given(event, "id"), ts=_given(event, "ts"), limits=limits)
+
+
 def _valid_event(event: event_service_pb2.NewEvent, path: str, limits: EventLimits) -> NewEvent:
     return validate_event(
         name=event.name,
         data=payload_text(event.data, root=f"{path}.data") or "{}",
-        id=event.id if event.HasField("id") else None,
-        ts=event.ts if event.HasField("ts") else None,
+        id=_given(event, "id"),
+        ts=_given(event, "ts"),
         path=path,
         limits=limits,
     )
+
+
+def _given(event: event_service_pb2.NewEvent, field: Literal["id", "ts"]) -> Any:
+    return getattr(event, field) if event.HasField(field) else None
 
 
 def event_result(accepted: Accepted) -> event_service_pb2.EventResult:

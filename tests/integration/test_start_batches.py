@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import asyncpg
+import msgspec
 import pytest
 
 from services.core.domain.errors import Conflict, InvalidInput, NotFound, Unavailable
@@ -160,7 +161,7 @@ async def test_asked_for_again_under_its_id_it_is_the_same_start(
     twins = await together(one, first, first, request(hand))
     assert twins[0] == twins[1] == Started(first.id or UUID(int=0), True)
     for again in (True, False):  # also where nobody says so: the attempt before was the slower one
-        (found,) = await together(another, StartRequest(**{**fields(first), "again": again}))
+        (found,) = await together(another, msgspec.structs.replace(first, again=again))
         assert found == twins[0]
         assert found.fresh is None, "it may have gone on"
     await hand.cancel(twins[0].run)
@@ -168,15 +169,11 @@ async def test_asked_for_again_under_its_id_it_is_the_same_start(
     assert await rows.status(twins[0].run) is Status.CANCELLED
     keyed = request(hand, id=IDS.new(), idempotency_key="k")
     (new,) = await together(one, keyed)
-    (same,) = await together(another, StartRequest(**{**fields(keyed), "again": True}))
+    (same,) = await together(another, msgspec.structs.replace(keyed, again=True))
     (other,) = await together(another, request(hand, id=IDS.new(), idempotency_key="k", again=True))
     assert (new.is_new, same, other) == (True, new, Started(new.run, False))
     assert await rows.value("select count(*) from rt.runs") == 3
     assert len(recorder.ready) == 3
-
-
-def fields(request: StartRequest) -> dict[str, Any]:
-    return {name: getattr(request, name) for name in StartRequest.__dataclass_fields__}
 
 
 async def test_the_id_of_another_tenants_run_is_refused_and_tells_nothing(

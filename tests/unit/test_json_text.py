@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from services.core.domain.errors import InvalidInput, Malformed
 from services.core.domain.json_fault import JsonError, JsonSyntaxError, deeper_than
-from services.core.domain.json_text import compact_size, dump, parse, read_list, read_object
+from services.core.domain.json_text import Raw, Reader, compact_size, dump, parse, read_list, read_object
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 values = st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)
@@ -41,6 +42,33 @@ def test_members_keep_their_text(value: dict[str, Any]) -> None:
 
     assert {key: member.value for key, member in members.items()} == value
     assert {key: json.loads(member.text) for key, member in members.items()} == value
+
+
+blanks = st.sampled_from(["", " ", "\n\t"])
+odd = st.sampled_from(["", "x", ",", "{}", '"a":1', '"\\ud800":1', "\ufeff", "NaN", "1e400"])
+
+
+@given(st.dictionaries(st.text(max_size=4), values, max_size=4), st.booleans(), st.lists(blanks | odd, min_size=5))
+def test_the_quick_look_at_an_object_is_that_of_the_walk(
+    value: dict[str, Any], ascii_only: bool, between: list[str]
+) -> None:
+    members = [f"{json.dumps(key)}{between[0]}:{between[1]}{json.dumps(each)}" for key, each in value.items()]
+    text = f"{between[2]}{{{f'{between[3]},'.join(members)}}}{between[4]}"
+    payload = text.encode(errors="surrogatepass")
+
+    def walked() -> dict[str, Raw]:
+        reader = Reader.of(payload)
+        return reader.read(reader.raw_members)
+
+    assert ending(lambda: read_object(payload)) == ending(walked)
+
+
+def ending(read: Callable[[], dict[str, Raw]]) -> Any:
+    """What was read, or where and how it was refused."""
+    try:
+        return str(read())  # by their texts: NaN is not itself
+    except JsonError as error:
+        return type(error), error.path, error.position
 
 
 @pytest.mark.parametrize(

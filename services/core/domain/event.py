@@ -9,6 +9,8 @@ import re
 from dataclasses import dataclass
 from typing import cast
 
+import msgspec
+
 from services.core.domain.errors import FieldError, InvalidInput, TooLarge
 from services.core.domain.json_fault import MAX_DEPTH, child_path, deeper_than
 from services.core.domain.json_text import JsonValue, Raw, Reader, compact_size, parse
@@ -41,8 +43,7 @@ class EventLimits:
 DEFAULT_LIMITS = EventLimits()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewEvent:
+class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     """A valid event. `data` is the text of a JSON object; `id` the sender's dedupe key; `ts` unix milliseconds."""
 
     name: str

@@ -8,10 +8,11 @@ first's end), then a fresh look at the waits, then the runs' rows in the order o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from uuid import UUID
 
 import asyncpg
+import msgspec
 
 from services.core.engine.accept_plan import AcceptRequest, EventPlan, cut, fill, new_plans
 from services.core.engine.dedupe import Accepted, accepted_before, firsts
@@ -120,7 +121,7 @@ class AcceptTransaction:
         for place, (request, _) in enumerate(places):
             answer = known[first[place]]
             found.setdefault(request.accept_id, []).append(
-                answer if first[place] == place else replace(answer, duplicate=True)
+                answer if first[place] == place else msgspec.structs.replace(answer, duplicate=True)
             )
         return found
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from services.core.domain.expression import evaluate
 from services.core.domain.json_value import is_true
 from services.core.domain.matching import event_value
@@ -25,8 +27,7 @@ _TRIGGER = 100
 _AROUND_BYTES = 400
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Incoming:
+class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     """An event to accept. `data` is JSON text. `event_id` is the dedupe key within its namespace `src`:
 
     u the sender's, q the queue bridge's, w a workflow's, r the end of a run. `project` and `run` say who sent it, when
@@ -102,6 +103,10 @@ class EventPlan:
     @property
     def effects(self) -> str:
         """What it did, as JSON, kept with the event."""
+        if not (self.skipped or self.resumed_runs or self.cancelled_runs):
+            runs = '", "'.join(_texts(self.runs))
+            runs = f'["{runs}"]' if runs else "[]"
+            return f'{{"runs": {runs}, "resumed": {self.resumed}, "cancelled": {self.cancelled}}}'
         done: dict[str, Any] = {"runs": _texts(self.runs), "resumed": self.resumed, "cancelled": self.cancelled}
         lists = {
             "resumed_runs": _texts(self.resumed_runs[:_SHOWN]),

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from uuid import UUID
 
 import asyncpg
+import msgspec
 
 from services.core.engine.accept_plan import EventPlan, Incoming
 from services.core.runtime.ids import ulid_uuid
 from services.core.store.queries import queries, tenant_query
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted:
+class Accepted(msgspec.Struct, frozen=True, kw_only=True):
     """What became of an event. For a duplicate: the original's id and effects."""
 
     id: UUID

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from uuid import UUID
 
+import msgspec
+
 API_START = "runr/api.start"
 """The name of the event that such a run is started by."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartRequest:
+class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be started. `data` is JSON text; at most one of `delay_ms` and `at_ms` (unix) is set.
 
     `id` is the run's, if the caller has made one: asked for again under the same `id`, it is the same start. `again`
@@ -31,8 +32,7 @@ class StartRequest:
     again: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FreshRun:
+class FreshRun(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be known of a run that was stored just now. Times are unix milliseconds: when it was created, when it
     is due if that is later, when its time is over. `key` is its idempotency key, `trace` its trace.
     """

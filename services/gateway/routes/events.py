@@ -7,6 +7,7 @@ from typing import Any
 from runr.workflows.v1 import event_service_pb2, resources_pb2
 
 from services.core.domain.event import parse_events_body
+from services.core.domain.plain_events import plain_events
 from services.core.rpc import convert
 from services.gateway.kinds import PAGE, enum_param, flag_param, text_param, time_param
 from services.gateway.route import Answer, Input, Route
@@ -18,7 +19,7 @@ _SERVICE = "/runr.workflows.v1.EventService/"
 
 def _send_request(found: Input) -> event_service_pb2.SendEventsRequest:
     request = event_service_pb2.SendEventsRequest(test=found.query.get("test", False))
-    for event in parse_events_body(found.raw, found.events):
+    for event in plain_events(found.raw, found.events) or parse_events_body(found.raw, found.events):
         request.events.add(name=event.name, data=event.data.encode(), id=event.id, ts=event.ts)
     return request
 
