@@ -12,8 +12,9 @@ from tests.support.homes import temporary_home
 from tests.support.orders import Orders, ordering
 from tests.support.postgres import run_apart
 from tests.support.stack import Servers, Stack
+from tests.support.transports import Transport
 
-COUNT = 200
+COUNT: dict[Transport, int] = {"http": 200, "stream": 100}
 
 
 @pytest.fixture(scope="session")
@@ -26,8 +27,12 @@ def servers() -> Iterator[Servers]:
 @pytest.fixture(scope="session")
 def stack(servers: Servers) -> Iterator[Stack]:
     """One stack for all accidents, with the leases of production. No service may log a fault of its own."""
-    leases = {"WORKFLOWS_LEASE_TTL": "30s", "WORKFLOWS_HEARTBEAT": "3s"}
-    made = Stack(servers, settings=leases)
+    settings = {
+        "WORKFLOWS_LEASE_TTL": "30s",
+        "WORKFLOWS_HEARTBEAT": "3s",
+        "RUNR_WORKER_RESUME_GRACE": "10s",  # workers wait for an executor that starts again, however slow the machine
+    }
+    made = Stack(servers, settings=settings)
     run_apart(made.__aenter__())
     try:
         yield made
@@ -37,10 +42,16 @@ def stack(servers: Servers) -> Iterator[Stack]:
 
 
 @pytest.fixture
-async def orders(stack: Stack) -> AsyncIterator[Orders]:
-    """Two hundred orders to be placed. Whatever the test does to them, afterwards the invariants hold."""
+def transport() -> Transport:
+    """How orders are served, unless a test says otherwise."""
+    return "http"
+
+
+@pytest.fixture
+async def orders(stack: Stack, transport: Transport) -> AsyncIterator[Orders]:
+    """Many orders to be placed. Whatever the test does to them, afterwards the invariants hold."""
     await stack.revive()
-    async with stack.tenant() as rest, ordering(rest, COUNT) as made:
+    async with stack.tenant(transport) as rest, ordering(rest, COUNT[transport]) as made:
         yield made
         await invariants.check(stack.database_url, accepted=made.runs.values())
 

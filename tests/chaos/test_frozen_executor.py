@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 from runr_workflows import Context, Step, Workflows
 
 from tests.support import invariants
-from tests.support.rest import step_of
+from tests.support.rest import Rest, step_of
 from tests.support.stack import Servers, Stack
+from tests.support.transports import TRANSPORTS, Transport
 from tests.support.workflow_app import Bodies, serving, sync
 
 RUNS = 12
@@ -27,18 +29,41 @@ async def pair(servers: Servers, own: dict[str, str]) -> AsyncIterator[Stack]:
         await invariants.check(stack.database_url)
 
 
-def holding(wf: Workflows, bodies: Bodies) -> None:
-    @wf.workflow("held", retries=3)
-    def held(ctx: Context, step: Step) -> int:
-        def work() -> int:
-            nth = bodies.of(ctx.run_id)["work"] + 1
-            bodies.record(ctx.run_id, "work")
+class Holding:
+    """Registers a workflow whose steps a test holds. `unwound`: runs of which an invocation was given up in `work`."""
+
+    def __init__(self) -> None:
+        self.unwound: set[str] = set()
+
+    def __call__(self, wf: Workflows, bodies: Bodies) -> None:
+        @wf.workflow("held", retries=3)
+        def held(ctx: Context, step: Step) -> int:
+            def work() -> int:
+                nth = bodies.of(ctx.run_id)["work"] + 1
+                bodies.record(ctx.run_id, "work")
+                return nth
+
+            step.run("before", bodies.record, ctx.run_id, "before")
+            try:
+                nth = step.run("work", work)
+            except BaseException:
+                self.unwound.add(ctx.run_id)
+                raise
+            step.run("after", bodies.record, ctx.run_id, "after")
             return nth
 
-        step.run("before", bodies.record, ctx.run_id, "before")
-        nth = step.run("work", work)
-        step.run("after", bodies.record, ctx.run_id, "after")
-        return nth
+    async def tried(self, rest: Rest) -> None:
+        """Wait until who was frozen has tried to commit what it heard: by the time that it has answered something else,
+        or until it has told its worker about each run that nobody wants to hear.
+        """
+        if rest.transport == "http":
+            await sync(rest)
+            return
+
+        async def told() -> int:
+            return len(self.unwound)
+
+        await rest.until(told, lambda runs: runs == RUNS)
 
 
 async def reached(bodies: Bodies, runs: list[str], step: str, times: int = 1) -> None:
@@ -46,8 +71,10 @@ async def reached(bodies: Bodies, runs: list[str], step: str, times: int = 1) ->
         await bodies.reached(run, step, times)
 
 
-async def test_what_it_says_late_is_fenced(servers: Servers) -> None:
-    async with pair(servers, UNAWARE) as stack, stack.tenant() as rest, serving(rest, holding) as bodies:
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_what_it_says_late_is_fenced(servers: Servers, transport: Transport) -> None:
+    holding = Holding()
+    async with pair(servers, UNAWARE) as stack, stack.tenant(transport) as rest, serving(rest, holding) as bodies:
         frozen, other = stack.children["executor"], stack.children["executor-2"]
         # The first takes all runs while the second is frozen, then they change roles.
         other.freeze()
@@ -62,8 +89,7 @@ async def test_what_it_says_late_is_fenced(servers: Servers) -> None:
         bodies.let_go("work")
         await reached(bodies, runs, "after")
         frozen.thaw()
-        # By the time it has answered this, it has tried to commit what it heard.
-        await sync(rest)
+        await holding.tried(rest)
         bodies.let_go("after")
         assert await asyncio.gather(*(rest.completed(run) for run in runs)) == [2] * RUNS
         for run in runs:
@@ -73,8 +99,9 @@ async def test_what_it_says_late_is_fenced(servers: Servers) -> None:
             assert [each["error"]["name"] for each in found["attempts"]] == ["WorkerLost"]
 
 
-async def test_it_finds_out_and_begins_a_new_life(servers: Servers) -> None:
-    async with pair(servers, SHORT) as stack, stack.tenant() as rest, serving(rest, holding) as bodies:
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_it_finds_out_and_begins_a_new_life(servers: Servers, transport: Transport) -> None:
+    async with pair(servers, SHORT) as stack, stack.tenant(transport) as rest, serving(rest, Holding()) as bodies:
         frozen, other = stack.children["executor"], stack.children["executor-2"]
         other.freeze()
         bodies.hold("work")

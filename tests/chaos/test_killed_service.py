@@ -11,6 +11,7 @@ from runr_workflows import Context, Step, Workflows
 from tests.support.orders import Orders
 from tests.support.rest import step_of
 from tests.support.stack import SERVICES, Stack
+from tests.support.transports import Transport
 from tests.support.workflow_app import Bodies, serving
 
 # A beat may be 2 s old before a free lock counts, and the scheduler looks each second (rulings C19); the rest is
@@ -18,21 +19,22 @@ from tests.support.workflow_app import Bodies, serving
 RECOVERY_S = 15.0
 
 
-@pytest.mark.parametrize("service", SERVICES)
-async def test_no_order_is_lost(stack: Stack, orders: Orders, service: str) -> None:
+@pytest.mark.parametrize(("service", "transport"), [*((each, "http") for each in SERVICES), ("executor", "stream")])
+async def test_no_order_is_lost(stack: Stack, orders: Orders, service: str, transport: Transport) -> None:
     placing = asyncio.create_task(orders.place())
     await orders.begun(0.3)
     await stack.kill(service)
     await stack.start(service)
     await placing
     runs = await orders.completed()
-    if service == "executor":
+    if service == "executor" and transport == "http":
         # A body runs again only if it was in flight: at most once for the one kill, and its run says so.
         assert max(orders.repeated.values(), default=1) <= 2
         lost = {run["id"] for run in runs if [each["error"]["name"] for each in run["attempts"]] == ["WorkerLost"]}
         assert {run for run, _ in orders.repeated} <= lost
         assert all(run["attempts"] == [] for run in runs if run["id"] not in lost)
     else:
+        # Workers bring along what they execute.
         assert not orders.repeated
         assert all(run["attempts"] == [] for run in runs)
 

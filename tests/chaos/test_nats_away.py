@@ -7,12 +7,14 @@ import random
 from uuid import uuid4
 
 import nats
+import pytest
 
-from services.core.bus.payload import encode_ready, encode_timers
+from services.core.bus.payload import encode_mail, encode_pool, encode_ready, encode_timers
 from services.core.bus.subjects import PARTITIONS, Subjects, partition_of
 from services.core.runtime.ids import ulid_uuid
 from tests.support.orders import Orders
 from tests.support.stack import Servers, Stack
+from tests.support.transports import TRANSPORTS
 
 AWAY_S = 10.0
 FAR_MS = 1 << 42
@@ -20,6 +22,7 @@ FAR_MS = 1 << 42
 _ENDED = "select count(*) from rt.ends where status = 'completed'"
 
 
+@pytest.mark.parametrize("transport", TRANSPORTS)
 async def test_orders_go_on_without_nats(servers: Servers, stack: Stack, orders: Orders) -> None:
     placing = asyncio.create_task(orders.place(over_s=AWAY_S + 2))
     await orders.begun(0.1)
@@ -38,6 +41,7 @@ async def test_orders_go_on_without_nats(servers: Servers, stack: Stack, orders:
     assert all(run["attempts"] == [] for run in runs)
 
 
+@pytest.mark.parametrize("transport", TRANSPORTS)
 async def test_doubled_late_and_senseless_hints_do_no_harm(servers: Servers, stack: Stack, orders: Orders) -> None:
     client = await nats.connect(servers.nats.urls["nats"])
     subjects = Subjects(stack.nats_prefix)
@@ -55,11 +59,15 @@ async def test_doubled_late_and_senseless_hints_do_no_harm(servers: Servers, sta
                 await client.publish(subjects.ready(partition_of(run)), encode_ready([run, run], ""))
                 due = chance.choice([0, 1, FAR_MS])
                 await client.publish(subjects.timer(partition_of(run)), encode_timers(run, [due]))
+                await client.publish(subjects.mail(owner), encode_mail([run, run]))
+            await client.publish(subjects.pool, encode_pool([1 << 30, *range(20)]))
             garbage = chance.randbytes(chance.randrange(64))
             for subject in (
                 subjects.ready(chance.randrange(PARTITIONS)),
                 subjects.timer(chance.randrange(PARTITIONS)),
                 subjects.cancel(owner),
+                subjects.mail(owner),
+                subjects.pool,
                 subjects.defs(chance.randrange(5)),
             ):
                 await client.publish(subject, garbage)

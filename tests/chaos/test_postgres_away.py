@@ -9,10 +9,12 @@ import pytest
 
 from tests.support.orders import Orders
 from tests.support.stack import Servers, Stack
+from tests.support.transports import TRANSPORTS
 
 AWAY_S = 10.0
 
 
+@pytest.mark.parametrize("transport", TRANSPORTS)
 async def test_orders_resume_after_postgres_was_away(servers: Servers, stack: Stack, orders: Orders) -> None:
     placing = asyncio.create_task(orders.place(over_s=4))
     await orders.begun(0.2)
@@ -31,6 +33,7 @@ async def test_orders_resume_after_postgres_was_away(servers: Servers, stack: St
     assert all(run["attempts"] == [] for run in runs)
 
 
+@pytest.mark.parametrize("transport", TRANSPORTS)
 async def test_orders_resume_after_postgres_has_crashed(servers: Servers, stack: Stack, orders: Orders) -> None:
     placing = asyncio.create_task(orders.place(over_s=2))
     await orders.begun(0.3)

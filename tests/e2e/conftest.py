@@ -22,7 +22,11 @@ MEANT = "the drain did not end in time"
 @pytest.fixture(scope="session")
 def stack(postgres_stack: EmbeddedStack, nats_stack: EmbeddedStack) -> Iterator[Stack]:
     """The stack. At its end the invariants must hold and no service may have logged a fault of its own."""
-    made = Stack(Servers(postgres_stack, nats_stack), settings={"WORKFLOWS_REQUEST_TIMEOUT": f"{REQUEST_TIMEOUT_S:g}s"})
+    settings = {
+        "WORKFLOWS_REQUEST_TIMEOUT": f"{REQUEST_TIMEOUT_S:g}s",
+        "RUNR_WORKER_RESUME_GRACE": "20s",  # workers wait for an executor that starts again, however slow the machine
+    }
+    made = Stack(Servers(postgres_stack, nats_stack), settings=settings)
     run_apart(made.__aenter__())
     try:
         yield made

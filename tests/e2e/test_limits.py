@@ -90,7 +90,7 @@ async def function(rest: Rest, **workflows: Script) -> AsyncIterator[FakeFunctio
 async def door(rest: Rest) -> Door:
     """Where workers of the project connect."""
     key = (await rest.ok("GET", f"/projects/{rest.project}/workflows/app/signing-key"))["signing_key"]
-    host, _, port = rest.worker_url.rpartition(":")
+    host, _, port = rest.worker_urls[0].rpartition(":")
     return Door(Address(host, int(port)), key)
 
 

@@ -18,6 +18,7 @@ import asyncpg
 from runr_workflows import Context, RetryAfterError, Step, Workflows
 
 from services.core.runtime.ids import ulid_uuid
+from tests.support.remote_bodies import RemoteBodies
 from tests.support.workflow_app import Bodies
 
 KINDS = ("keyed", "narrow", "waiter", "parent", "sender")
@@ -75,6 +76,9 @@ class Gates:
             await connection.close()
 
 
+Work = Callable[[Context, str], str]
+
+
 class MixedApp:
     """What `serving` registers."""
 
@@ -83,24 +87,33 @@ class MixedApp:
 
     def register(self, wf: Workflows, bodies: Bodies) -> None:
         """Define all workflows."""
+        _define(wf, lambda *body: self.work(bodies, *body))
 
-        def work(ctx: Context, step: str) -> str:
-            limits = {}
-            if ctx.workflow in WORKFLOW_LIMITS:
-                limits[ctx.workflow] = WORKFLOW_LIMITS[ctx.workflow]
-            if ctx.workflow == "keyed":
-                limits[f"keyed by {ctx.event['data']['account']}"] = KEY_LIMIT
-            with self.gates.inside(ctx.run_id, limits):
-                bodies.record(ctx.run_id, step)
-                time.sleep(_BODY_S)
-            return step
-
-        _limited(wf, work)
-        _waiting(wf, work)
-        _invoking(wf, work)
+    def work(self, bodies: Bodies, run: str, step: str, limits: dict[str, int]) -> str:
+        """A body inside of limits."""
+        with self.gates.inside(run, limits):
+            bodies.record(run, step)
+            time.sleep(_BODY_S)
+        return step
 
 
-Work = Callable[[Context, str], str]
+def register_remote(wf: Workflows, bodies: RemoteBodies) -> None:
+    """Define all workflows in a worker process: the bodies' `work` is in that of the test."""
+    _define(wf, lambda *body: str(bodies.ask("work", *body)))
+
+
+def _define(wf: Workflows, execute: Callable[[str, str, dict[str, int]], str]) -> None:
+    def work(ctx: Context, step: str) -> str:
+        limits = {}
+        if ctx.workflow in WORKFLOW_LIMITS:
+            limits[ctx.workflow] = WORKFLOW_LIMITS[ctx.workflow]
+        if ctx.workflow == "keyed":
+            limits[f"keyed by {ctx.event['data']['account']}"] = KEY_LIMIT
+        return execute(ctx.run_id, step, limits)
+
+    _limited(wf, work)
+    _waiting(wf, work)
+    _invoking(wf, work)
 
 
 def _limited(wf: Workflows, work: Work) -> None:

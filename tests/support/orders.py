@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 from runr_workflows import Context, Step, Workflows
 
+from tests.support.crew import Worker, crew
 from tests.support.patient import PatientClient
 from tests.support.rest import Json, Rest
 from tests.support.workflow_app import Bodies, serving
@@ -40,8 +41,10 @@ def orders(wf: Workflows, bodies: Bodies) -> None:
 class Orders:
     """`count` orders. Whoever places them tries again until they are acknowledged; `runs` are those that were."""
 
-    def __init__(self, rest: Rest, bodies: Bodies, count: int) -> None:
+    def __init__(self, rest: Rest, bodies: Bodies, count: int, workers: Sequence[Worker] = ()) -> None:
+        """`workers` execute the orders where they are served over the worker stream."""
         self.rest = rest
+        self.workers = workers
         self.client = PatientClient(rest)
         self.bodies = bodies
         self.count = count
@@ -101,6 +104,10 @@ class Orders:
 
 @asynccontextmanager
 async def ordering(rest: Rest, count: int) -> AsyncIterator[Orders]:
-    """Orders of the client's project."""
-    async with serving(rest, orders) as bodies:
-        yield Orders(rest, bodies, count)
+    """Orders of the client's project; over the worker stream, by two workers in processes of their own."""
+    if rest.transport == "http":
+        async with serving(rest, orders) as bodies:
+            yield Orders(rest, bodies, count)
+    else:
+        async with crew(rest, f"{__name__}:{orders.__name__}", [rest.worker_urls[0]] * 2) as made:
+            yield Orders(rest, made.bodies, count, made.workers)

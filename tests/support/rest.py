@@ -6,7 +6,7 @@ import asyncio
 import io
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -36,20 +36,20 @@ class Rest:
         *,
         tenant: str = "default",
         database_url: str = "",
-        worker_url: str = "",
+        worker_urls: Sequence[str] = (),
         transport: Transport = "http",
     ) -> None:
         """`database_url`: where the stack keeps everything, for tests that look there themselves.
 
         `tenant` is the slug of the token's tenant, `transport` how its apps and the engine reach one another, and
-        `worker_url` where workers connect.
+        `worker_urls` where workers connect.
         """
         self.base = base
         self.token = token
         self.project = project
         self.tenant = tenant
         self.database_url = database_url
-        self.worker_url = worker_url
+        self.worker_urls = worker_urls
         self.transport = transport
         self._session: aiohttp.ClientSession | None = None
 

@@ -154,6 +154,11 @@ class Stack:
         """Where the first executor takes workers: host and port."""
         return self._address("executor")
 
+    @property
+    def executor_addresses(self) -> list[str]:
+        """Where the executors take workers."""
+        return [self._address(name) for name in self.names("executor")]
+
     def address(self, name: str) -> str:
         """Where a service takes gRPC."""
         return self._address(name)
@@ -272,7 +277,7 @@ class Stack:
             token,
             tenant=slug,
             database_url=self.database_url,
-            worker_url=self.executor_address,
+            worker_urls=self.executor_addresses,
             transport=transport,
         ) as rest:
             yield rest

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
 from runr_workflows import Workflows
@@ -113,10 +113,13 @@ async def registry(rest: Rest) -> Workflows:
 
 @asynccontextmanager
 async def _connected(rest: Rest, workflows: Workflows) -> AsyncIterator[None]:
-    """A worker on the loop of the test, where bodies that a test holds must be sync: those have threads."""
-    async with workflows.connection(
-        rest.worker_url, tenant=rest.tenant, project=rest.project, drain_seconds=_GRACE_S, max_concurrency=_AT_ONCE
-    ):
+    """A worker at each executor, on the loop of the test. Bodies that a test holds must be sync: those have threads."""
+    async with AsyncExitStack() as connections:
+        for url in rest.worker_urls:
+            connection = workflows.connection(
+                url, tenant=rest.tenant, project=rest.project, drain_seconds=_GRACE_S, max_concurrency=_AT_ONCE
+            )
+            await connections.enter_async_context(connection)
         yield
 
 
