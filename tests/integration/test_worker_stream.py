@@ -599,3 +599,71 @@ class TestLeaving:
 
 async def _true(holds: bool) -> bool:
     return holds
+
+
+class TestBetweenStreams:
+    async def test_a_worker_that_resumes_is_given_nothing_before_it_has_said_what_it_brings_along(
+        self, hand: Hand, rows: LiveRows
+    ) -> None:
+        async with stream_executor(hand.database, hand.tenant) as executor:
+            async with worker(executor, credits=2) as one:
+                _, key = await begin(hand, executor, one)
+            waiting = [await hand.start("work") for _ in range(3)]
+            async with worker(executor, session=one.session, credits=2, resuming=True) as back:
+                executor.incarnation.hint(waiting)
+                (session,) = executor.sessions
+                assert session.credits == 0
+                await back.say(pb.WorkerMessage(resume=pb.Resume(items=[pb.Resume.Item(key=key)])))
+                (item,) = (await back.next("resume_ack")).items
+                assert item.resumed_as == key
+                executor.incarnation.hint(waiting)
+                await back.execute()
+                assert session.credits == 0, "one goes on, one is new: both slots are taken"
+                assert back.heard("execute") == 0
+                assert back.heard("cancel") == 0
+
+
+class TestMuchAtOnce:
+    async def test_f1_thousands_of_ops_are_judged_in_pieces_that_leave_the_loop_to_others(
+        self, hand: Hand, rows: LiveRows
+    ) -> None:
+        events = [{"name": "x"}] * 50
+        async with stream_executor(hand.database, hand.tenant) as executor, worker(executor) as one:
+            run, key = await begin(hand, executor, one)
+            before = await rows.live(run)
+            ops = [{"op": "send_event", "id": f"e{n}", "name": "e", "events": events} for n in range(1, 101)]
+            await one.say(*(reported(key, n, op) for n, op in enumerate(ops, start=1)))
+            acks = [await one.ack() for _ in ops]
+            assert {ack.outcome for ack in acks} == {pb.ACK_OUTCOME_COMMITTED}
+            after = await rows.live(run)
+            assert before is not None
+            assert after is not None
+            assert after["rev"] - before["rev"] >= 5, "no commit holds more than a piece"
+
+    @pytest.mark.parametrize(
+        "ops",
+        [
+            [completed("a", 1), completed("a", 2)],
+            [sleep("a"), completed("a", 1)],
+        ],
+        ids=["two-results", "a-wait-and-a-result"],
+    )
+    async def test_two_ops_of_one_step_are_a_failed_attempt(
+        self, hand: Hand, rows: LiveRows, ops: list[dict[str, Any]]
+    ) -> None:
+        async with stream_executor(hand.database, hand.tenant) as executor, worker(executor) as one:
+            run, key = await begin(hand, executor, one)
+            await one.say(*(reported(key, n, op) for n, op in enumerate(ops, start=1)))
+            await one.next("cancel")
+            error = await rows.value("select error from rt.attempts where run = $1", run)
+            assert error.startswith('{"name":"ProtocolError"')
+            assert await rows.value("select count(*) from rt.steps where run = $1", run) == 0
+
+    async def test_a_result_of_a_step_that_waits_is_a_failed_attempt(self, hand: Hand, rows: LiveRows) -> None:
+        async with stream_executor(hand.database, hand.tenant) as executor, worker(executor) as one:
+            run, key = await begin(hand, executor, one)
+            await one.op(key, 1, sleep("a"))
+            await one.ack()
+            await one.op(key, 2, completed("a", 1))
+            await one.next("cancel")
+            assert await rows.value("select count(*) from rt.steps where run = $1", run) == 0

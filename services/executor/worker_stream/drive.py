@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from runr.workflows.v1 import worker_service_pb2 as pb
@@ -14,7 +14,17 @@ from services.core.domain.envelope import completed_json, error_json, failed_jso
 from services.core.domain.errors import Unavailable
 from services.core.domain.function_answer import parse_op
 from services.core.domain.function_op import AnswerLimits
-from services.core.domain.op import FunctionFault, Op, RunCompleted, RunFailed, StepCompleted, StepFailed
+from services.core.domain.op import (
+    FunctionFault,
+    Invoke,
+    Op,
+    RunCompleted,
+    RunFailed,
+    Sleep,
+    StepCompleted,
+    StepFailed,
+    WaitForEvent,
+)
 from services.core.domain.run import Status
 from services.core.runtime.clock import Clock
 from services.core.runtime.off_loop import OffLoop
@@ -123,6 +133,7 @@ class _Drive:
                     await self._look_for_deliveries()
                 fresh = await self._not_answered(report.ops)
                 ops = await self._driver.read_ops(fresh)
+                _check_ids(ops, self._lease.open_steps)
                 if self._known is not None and fresh:
                     fresh, ops = await self._without_known(fresh, ops)
                 if report.over and not fresh and not self._may_end_so(report):
@@ -256,6 +267,19 @@ class _Drive:
             await self._deliver()
         except Unavailable:
             log.debug("a delivery is left to the next commit: the database is away")
+
+
+def _check_ids(ops: Iterable[Op], open_steps: Mapping[str, str]) -> None:
+    """Raises FunctionFault ProtocolError for two ops of one step, and for the result of a step that waits."""
+    seen: set[str] = set()
+    for op in ops:
+        if isinstance(op, _ENDS):
+            continue
+        if op.id in seen:
+            raise FunctionFault("ProtocolError", f"two ops for the step {op.id!r} were reported together")
+        seen.add(op.id)
+        if open_steps.get(op.id, "b") != "b" and not isinstance(op, Sleep | WaitForEvent | Invoke):
+            raise FunctionFault("ProtocolError", f"step {op.id!r} has a result, but it is a wait that is still open")
 
 
 def _result(row: StepRow) -> str:

@@ -46,6 +46,7 @@ class Welcome:
     session: str
     node: str
     credits: int
+    resuming: bool
     workflows: frozenset[str]
     workflow_ids: frozenset[int]
     ack: pb.HelloAck
@@ -79,6 +80,7 @@ class Handshake:
             session=str(UUID(hello.session)),
             node=cut(storable(hello.node), _NODE_BYTES) or "?",
             credits=min(hello.credits, MAX_CREDITS),
+            resuming=hello.resuming,
             workflows=known.workflows,
             workflow_ids=await self._ids(project, known.workflows),
             ack=self._ack(hello, known, _sign(key, "runr-engine-v1", challenge, hello.nonce, hello.session)),

@@ -45,6 +45,10 @@ class Report(msgspec.Struct, frozen=True):
     again: bool = False
 
 
+_REPORT_OPS = 256
+_REPORT_BYTES = 16 * 1024
+
+
 class Forgotten(Exception):
     """The worker never began it: its Execute was lost with a stream."""
 
@@ -144,10 +148,20 @@ class LiveInvocation:
             await self._waiter
         if not self._ops and self._fault is not None:
             raise self._fault
-        ops, self._ops = self._ops, []
+        ops = self._take()
         mail, self._mail = self._mail, False
         self._freed(sum(weight(op.text) for op in ops))
-        return Report(ops, self.over, mail, self._again)
+        return Report(ops, self.over and not self._ops, mail, self._again)
+
+    def _take(self) -> list[ReportedOp]:
+        """As many ops as may be judged in one go: a worker that says much at once must not hold up the others."""
+        size = count = 0
+        while count < min(len(self._ops), _REPORT_OPS) and size < _REPORT_BYTES:
+            size += len(self._ops[count].text)
+            count += 1
+        taken = self._ops[:count]
+        del self._ops[:count]
+        return taken
 
     def _end_with(self, fault: FunctionFault | Forgotten) -> None:
         if self._fault is None:

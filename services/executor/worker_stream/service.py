@@ -57,7 +57,7 @@ class WorkerService(worker_service_pb2_grpc.WorkerServiceServicer):
             return
         outbox = Outbox()
         outbox.put(pb.EngineMessage(hello_ack=welcome.ack))
-        session.attach(outbox, welcome.credits)
+        session.attach(outbox, welcome.credits, resuming=welcome.resuming)
         self._sessions.serve(session, welcome.workflows, welcome.workflow_ids)
         shown = {"node": welcome.node, "project": welcome.project.slug}
         log.info("a worker is connected", extra=shown)

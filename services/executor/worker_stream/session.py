@@ -46,6 +46,7 @@ class WorkerSession:
         self.draining = False
         self.detached_at: float | None = None
         self._slots = 0
+        self._resuming = False
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._credits_changed = credits_changed
@@ -59,15 +60,21 @@ class WorkerSession:
     @property
     def credits(self) -> int:
         """Invocations that it would take now."""
-        return 0 if self._outbox is None or self.draining else self._slots - len(self._running)
+        if self._outbox is None or self.draining or self._resuming:
+            return 0
+        return self._slots - len(self._running) - len(self._foreign)
 
     @property
     def running(self) -> Iterable[LiveInvocation]:
         """The invocations that are not over."""
         return self._running.values()
 
-    def attach(self, outbox: Outbox, credits: int) -> None:
-        """The worker has a stream, its newest one."""
+    def attach(self, outbox: Outbox, credits: int, *, resuming: bool = False) -> None:
+        """The worker has a stream, its newest one. `resuming`: it takes nothing before its Resume.
+
+        What it was given before that would not be named in it, and would look as if it had never arrived.
+        """
+        self._resuming = resuming
         newer = pb.Goodbye(reason="SUPERSEDED", message="a newer stream of this session")
         self.leave(pb.EngineMessage(goodbye=newer))
         self._outbox = outbox
@@ -153,6 +160,7 @@ class WorkerSession:
         it had begun, its worker has lost it, and that is a failed attempt. Returns what does not run here: `adopt` or
         `decline` answers it.
         """
+        self._resuming = False
         brought = {key_of(item.key): item for item in resume.items}
         before = {each.was: each.key for each in self._running.values() if each.was is not None}
         going_on = {here: item for key, item in brought.items() if (here := before.get(key, key)) in self._running}
@@ -169,6 +177,7 @@ class WorkerSession:
                 invocation.fail(
                     FunctionFault("WorkerDisconnected", f"the worker {self.node} knows nothing of this run")
                 )
+        self._credits_changed(self)
         return [brought[key] for key in self._foreign]
 
     def deliver(self, invocation: LiveInvocation, step_id: str, result: bytes) -> None:
@@ -201,6 +210,7 @@ class WorkerSession:
         """Those of these invocations that were not adopted are over."""
         declined = [key for key in keys if self._foreign.pop(key_of(key), None) is not None]
         if declined:
+            self._credits_changed(self)
             answer = pb.ResumeAck(items=[pb.ResumeAck.Item(key=key) for key in declined])
             self.send(pb.EngineMessage(resume_ack=answer))
 

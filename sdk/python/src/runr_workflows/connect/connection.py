@@ -209,7 +209,10 @@ class Connection:
         return await self._open_with(last)
 
     async def _open_with(self, key: str) -> Stream:
-        return await open_stream(self._target, self._introduction, self._keys, key=key, credits=self._session.offer())
+        offered, resuming = self._session.offer(), self._session.is_resuming
+        return await open_stream(
+            self._target, self._introduction, self._keys, key=key, credits=offered, resuming=resuming
+        )
 
 
 def _refused(goodbye: SaidGoodbye) -> ConnectError:

@@ -35,7 +35,7 @@ class Introduction:
         """SHA-256 of the definitions, hex."""
         return sha256(self.definitions).hexdigest()
 
-    def hello(self, challenge: str, key: str, credits: int) -> pb.Hello:
+    def hello(self, challenge: str, key: str, credits: int, *, resuming: bool) -> pb.Hello:
         """The first message of a stream, signed for it alone."""
         hello = pb.Hello(
             protocol=PROTOCOL,
@@ -50,6 +50,7 @@ class Introduction:
             credits=credits,
             nonce=secrets.token_hex(16),
             sdk=json.dumps(SDK).encode(),
+            resuming=resuming,
         )
         lines = ("runr-worker-v1", challenge, hello.nonce, hello.tenant, hello.project, hello.session)
         hello.signature = _sign(key, *lines, hello.definitions_hash)

@@ -59,6 +59,11 @@ class Session:
         self._owed, self._is_offered = 0, False
         return self._max_concurrency - len(self._deducted)
 
+    @property
+    def is_resuming(self) -> bool:
+        """Whether the next stream begins with a Resume."""
+        return not self._is_first
+
     def attach(self, stream: Stream) -> None:
         """A stream is open, the newest: it takes over what has none. The one before it is left when it can be."""
         if self._stream is not None:

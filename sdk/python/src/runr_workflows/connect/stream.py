@@ -147,9 +147,11 @@ class Stream:
 
 
 async def open_stream(
-    target: Target, introduction: Introduction, keys: Sequence[str], *, key: str, credits: int
+    target: Target, introduction: Introduction, keys: Sequence[str], *, key: str, credits: int, resuming: bool
 ) -> Stream:
     """A stream whose Hello is signed with `key`; the engine may prove itself by any of `keys`.
+
+    `resuming`: a Resume will follow the answer at once.
 
     Raises StreamLost, SaidGoodbye, or Impostor.
     """
@@ -158,7 +160,7 @@ async def open_stream(
     try:
         async with asyncio.timeout(HANDSHAKE_S):
             challenge, rest = await _expect(call, "challenge", [])
-            hello = introduction.hello(challenge.challenge.nonce, key, credits)
+            hello = introduction.hello(challenge.challenge.nonce, key, credits, resuming=resuming)
             await call.write(pb.ConnectRequest(messages=[pb.WorkerMessage(hello=hello)]))
             answer, rest = await _expect(call, "hello_ack", rest)
     except TimeoutError:

@@ -117,7 +117,7 @@ class Challenge(_message.Message):
     def __init__(self, nonce: _Optional[str] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "features", "required_features", "session", "project", "definitions", "definitions_hash", "code_version", "node", "credits", "tenant", "nonce", "signature", "sdk")
+    __slots__ = ("protocol", "features", "required_features", "session", "project", "definitions", "definitions_hash", "code_version", "node", "credits", "tenant", "nonce", "signature", "sdk", "resuming")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
     REQUIRED_FEATURES_FIELD_NUMBER: _ClassVar[int]
@@ -132,6 +132,7 @@ class Hello(_message.Message):
     NONCE_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     SDK_FIELD_NUMBER: _ClassVar[int]
+    RESUMING_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     features: _containers.RepeatedScalarFieldContainer[str]
     required_features: _containers.RepeatedScalarFieldContainer[str]
@@ -146,7 +147,8 @@ class Hello(_message.Message):
     nonce: str
     signature: str
     sdk: bytes
-    def __init__(self, protocol: _Optional[int] = ..., features: _Optional[_Iterable[str]] = ..., required_features: _Optional[_Iterable[str]] = ..., session: _Optional[str] = ..., project: _Optional[str] = ..., definitions: _Optional[bytes] = ..., definitions_hash: _Optional[str] = ..., code_version: _Optional[int] = ..., node: _Optional[str] = ..., credits: _Optional[int] = ..., tenant: _Optional[str] = ..., nonce: _Optional[str] = ..., signature: _Optional[str] = ..., sdk: _Optional[bytes] = ...) -> None: ...
+    resuming: bool
+    def __init__(self, protocol: _Optional[int] = ..., features: _Optional[_Iterable[str]] = ..., required_features: _Optional[_Iterable[str]] = ..., session: _Optional[str] = ..., project: _Optional[str] = ..., definitions: _Optional[bytes] = ..., definitions_hash: _Optional[str] = ..., code_version: _Optional[int] = ..., node: _Optional[str] = ..., credits: _Optional[int] = ..., tenant: _Optional[str] = ..., nonce: _Optional[str] = ..., signature: _Optional[str] = ..., sdk: _Optional[bytes] = ..., resuming: _Optional[bool] = ...) -> None: ...
 
 class HelloAck(_message.Message):
     __slots__ = ("protocol", "features", "engine_version", "heartbeat_interval", "dead_after", "max_unacked_bytes", "definitions", "warnings", "signature")
