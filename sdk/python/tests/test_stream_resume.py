@@ -173,6 +173,25 @@ async def test_an_end_that_may_be_lost_is_said_again(wf: Workflows, engine: Stre
     assert (await second.expect("end")).key == key
 
 
+async def test_an_end_that_asks_for_the_next_invocation_is_said_again_as_it_was(
+    wf: Workflows, engine: StreamEngine
+) -> None:
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> None:
+        async def chain() -> None:
+            await step.sleep("nap", "1h")
+
+        await asyncio.gather(step.sleep("nap", "1h"), chain())
+
+    first = await engine.accept()
+    key = first.execute("w", open_steps=["nap"])
+    first.deliver(key, "nap", {"status": "completed", "output": None})
+    assert (await first.expect("end")).again
+    second = await broken(engine, first)
+    second.say(resumed(await second.expect("resume"), key))
+    assert (await second.expect("end")).again
+
+
 async def test_a_last_op_without_an_acknowledgement_is_brought_along(wf: Workflows, engine: StreamEngine) -> None:
     @wf.workflow("w")
     async def workflow(ctx: Context, step: AsyncStep) -> str:

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from runr.workflows.v1 import worker_service_pb2 as pb
 
 from runr_workflows import AsyncStep, Context, Workflows
 from sdk.python.tests.engine import KEY
@@ -173,6 +174,46 @@ async def test_results_come_in_call_order_to_code_that_takes_them_as_they_come(w
         told = await run_to_end(stream)
     assert told.output == [0, 1, 2]
     assert told.results == {"part": 0, "part:1": 1, "part:2": 2, "mail": 0, "mail:1": 1, "mail:2": 2}
+
+
+async def test_results_that_are_acknowledged_together_come_in_call_order(wf: Workflows) -> None:
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> list[Any]:
+        steps = [asyncio.create_task(step.run("part", give, number)) for number in range(3)]
+        return [await step.run("mail", give, await each) for each in asyncio.as_completed(steps)]
+
+    async with connected(wf) as stream:
+        stream.execute("w")
+        acks = [
+            pb.EngineMessage(ack=pb.Ack(key=op.message.key, number=op.number, outcome=pb.ACK_OUTCOME_COMMITTED))
+            for op in (await stream.ops(3)).values()
+        ]
+        stream.say(*reversed(acks))
+        mail = await stream.op()
+        assert (mail.id, mail.fields["output"]) == ("mail", 0)
+
+
+async def test_a_call_that_is_made_and_awaited_later_has_its_turn_by_when_it_was_made(wf: Workflows) -> None:
+    """Its id is given while another step is executed: what comes after that has another one in a replay."""
+
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> list[Any]:
+        async def chain() -> Any:
+            made = step.run("x", give, "of the task")
+            await gate.wait()
+            return await made
+
+        gate = asyncio.Event()
+        task = asyncio.create_task(chain())
+        await step.run("a", give, None, 9)
+        of_the_function = await step.run("x", give, "of the function")
+        gate.set()
+        return [of_the_function, await task]
+
+    async with connected(wf) as stream:
+        told = await run_to_end(stream)
+    assert told.output == ["of the function", "of the task"]
+    assert (told.results["x"], told.results["x:1"]) == ("of the function", "of the task")
 
 
 @pytest.mark.parametrize("wait_for", [asyncio.FIRST_COMPLETED, asyncio.ALL_COMPLETED])
