@@ -41,14 +41,17 @@ async def _load_tenant(
 ) -> list[Lease]:
     ids = [row["id"] for row in live]
     inputs = {row["id"]: row for row in await connection.fetch(tenant_query("executor", "run_inputs", tenant), ids)}
+    # Before the results: what is delivered in between is in both, and has its result. The other way it would be in
+    # neither, and a step that is asked for again would wait, or start its child, a second time.
+    opened = await _load_open(connection, [row["id"] for row in live if row["steps"] > 0 or row["att"] > 0])
     memos, unnamed = await load_memos(connection, tenant, [row["id"] for row in live if row["steps"] > 0])
     failing = await _load_failing(connection, tenant, [row for row in live if row["att"] > row["att_from"]])
-    opened = await _load_open(connection, [row["id"] for row in live if row["steps"] > 0 or row["att"] > 0])
     leases = []
     for row in live:
         try:
             lease = _lease(row, inputs[row["id"]], definitions, memos.get(row["id"]), failing.get(row["id"], {}))
-            lease.open_steps.update(opened.get(row["id"], {}))
+            waits = opened.get(row["id"], {})
+            lease.open_steps = {sid: kind for sid, kind in waits.items() if sid not in lease.memo.ids}
             leases.append(lease)
         except Exception:
             # One row that cannot be read must not stop the others: nobody here knows it, so the heartbeat lets it go.

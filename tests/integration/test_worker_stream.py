@@ -12,6 +12,7 @@ from runr.workflows.v1 import worker_service_pb2 as pb
 
 from services.core.domain.run import Status
 from services.core.runtime.ids import ulid_text
+from services.executor import load
 from tests.support.fake_function import completed
 from tests.support.hand import Hand
 from tests.support.live_rows import LiveRows, until
@@ -667,3 +668,29 @@ class TestMuchAtOnce:
             await one.op(key, 2, completed("a", 1))
             await one.next("cancel")
             assert await rows.value("select count(*) from rt.steps where run = $1", run) == 0
+
+
+class TestClaimsBesideDeliveries:
+    @pytest.mark.parametrize("read", ["open_steps", "memoized"])
+    async def test_what_is_delivered_between_the_reads_of_a_claim_has_its_result_or_is_open(
+        self, hand: Hand, rows: LiveRows, monkeypatch: pytest.MonkeyPatch, read: str
+    ) -> None:
+        async with stream_executor(hand.database, hand.tenant) as executor, worker(executor) as one:
+            run, key = await begin(hand, executor, one)
+            await one.say(reported(key, 1, waiting("pay")), reported(key, 2, waiting("ship", "shipped")))
+            for _ in range(2):
+                await one.ack()
+            await one.end(key)
+            await comes_to(rows, run, Status.WAITING)
+            reader = "load_memos" if read == "memoized" else "_load_open"
+            real = getattr(load, reader)
+
+            async def after_the_event(*args: Any) -> Any:
+                monkeypatch.setattr(load, reader, real)
+                await hand.send("paid")
+                return await real(*args)
+
+            monkeypatch.setattr(load, reader, after_the_event)
+            await hand.send("shipped")
+            execute, request = await again(executor, run, one)
+            assert "pay" in request["steps"] or "pay" in execute.open_steps
