@@ -208,21 +208,62 @@ async def test_a_sleep_in_a_thread_beside_a_step_is_stored_at_once(wf: Workflows
         await stream.expect("end")
 
 
-async def test_parallel_calls_of_one_id_get_different_ids(wf: Workflows, pool: ThreadPoolExecutor) -> None:
+@pytest.mark.parametrize(("first", "second"), [("part", "part"), ("part", "part:1"), ("part:1", "part")])
+async def test_threads_that_could_have_each_others_ids_fail_the_run(
+    wf: Workflows, pool: ThreadPoolExecutor, first: str, second: str
+) -> None:
+    """Which of them comes first varies: a replay would give one the result of the other."""
+
     @wf.workflow("w")
     def workflow(ctx: Context, step: Step) -> int:
-        calls = [pool.submit(copy_context().run, step.run, "part", lambda: 1) for _ in range(40)]
+        def chain(step_id: str) -> int:
+            return sum(step.run(step_id, lambda: 1) for _ in range(2))
+
+        calls = [pool.submit(copy_context().run, chain, each) for each in (first, second)]
         return sum(call.result() for call in calls)
 
     async with connected(wf) as stream:
         stream.execute("w")
-        ids = set()
-        for _ in range(40):
-            op = await stream.op()
-            ids.add(op.id)
+        while (op := await stream.op()).fields["op"] == "step_completed":
             stream.ack(op)
-        assert ids == {"part", *(f"part:{number}" for number in range(1, 40))}
-        assert (await stream.op()).fields["output"] == 40
+        assert (op.fields["op"], op.fields["error"]["name"], op.last) == ("run_failed", "SharedStepIdError", True)
+        assert op.fields["non_retriable"]
+
+
+async def test_threads_with_ids_of_their_own_may_call_them_again(wf: Workflows, pool: ThreadPoolExecutor) -> None:
+    @wf.workflow("w")
+    def workflow(ctx: Context, step: Step) -> int:
+        def chain(step_id: str) -> int:
+            return sum(step.run(step_id, lambda: 1) for _ in range(5))
+
+        mine = chain("main")
+        calls = [pool.submit(copy_context().run, chain, f"part{number}") for number in range(8)]
+        return mine + sum(call.result() for call in calls)
+
+    async with connected(wf) as stream:
+        stream.execute("w")
+        while (op := await stream.op()).fields["op"] == "step_completed":
+            stream.ack(op)
+        assert op.fields["output"] == 45
+
+
+async def test_threads_without_the_context_do_not_call_steps_side_by_side(
+    wf: Workflows, pool: ThreadPoolExecutor
+) -> None:
+    is_told = threading.Event()
+
+    @wf.workflow("w")
+    def workflow(ctx: Context, step: Step) -> list[int]:
+        first = pool.submit(step.run, "a", lambda: 1)
+        is_told.wait(10)
+        second = pool.submit(step.run, "b", lambda: 1)
+        return [first.result(), second.result()]
+
+    async with connected(wf) as stream:
+        stream.execute("w")
+        assert (await stream.op()).id == "a"
+        is_told.set()
+        assert (await stream.op()).fields["error"]["name"] == "SharedStepIdError"
 
 
 async def test_each_invocation_has_a_thread_at_once(wf: Workflows) -> None:

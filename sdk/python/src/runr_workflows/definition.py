@@ -52,10 +52,10 @@ CancelOn = TypedDict(
 
 
 class Checkpoint(TypedDict):
-    """How many steps, for how long, one answer may hold."""
+    """How many steps (1 to 1,000), for how long (up to 5 minutes, 5 s without it), one answer may hold."""
 
-    max_steps: int
-    max_time: Duration
+    max_steps: Required[int]
+    max_time: NotRequired[Duration]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +165,9 @@ def _checkpoint(value: object, path: str) -> Iterator[str]:
         yield f"{path}: an object like {{'max_steps': 50, 'max_time': '5s'}}"
         return
     yield from _unknown(value, path, ("max_steps", "max_time"))
-    yield from _integer(value.get("max_steps"), f"{path}.max_steps", 1, 10_000)
-    yield from _duration(value.get("max_time"), f"{path}.max_time", 1, 366 * _DAY_MS, "longer than zero")
+    yield from _integer(value.get("max_steps"), f"{path}.max_steps", 1, 1000)
+    if "max_time" in value:
+        yield from _duration(value["max_time"], f"{path}.max_time", 1, 300_000, "longer than zero and up to 5m")
 
 
 def _each(value: object, path: str, most: int, check: _Check) -> Iterator[str]:

@@ -6,6 +6,7 @@ Exception
 ├── StepError               catch it: a step that failed for good
 │   └── InvokeError         … whose child run failed, was cancelled or timed out
 ├── NestedStepError         a step call inside the body of another step
+├── SharedStepIdError       one step id in several threads of a sync workflow
 ├── StepNotAwaitedError     an async workflow returned with a step call it never awaited
 ├── NonDeterminismError     step ids that differ at every call: results are stored and never asked for again
 ├── UnknownStepStatusError  the engine sent a step status that this SDK does not know
@@ -70,6 +71,17 @@ class NestedStepError(Exception):
 
     def __init__(self, inner: str, outer: str) -> None:
         super().__init__(f"step {inner!r} was called inside step {outer!r}: steps cannot be nested")
+
+
+class SharedStepIdError(Exception):
+    """Threads of a sync workflow call steps of the same id: which of them gets which result would vary."""
+
+    def __init__(self, step_id: str) -> None:
+        super().__init__(
+            f"step {step_id!r} was called from several threads of the workflow at once: which of them comes first is"
+            " not the same at every call, so give the steps of each thread ids of their own, and start each thread"
+            " with a copy of the workflow's context"
+        )
 
 
 class StepNotAwaitedError(Exception):

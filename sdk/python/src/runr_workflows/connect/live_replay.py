@@ -8,10 +8,11 @@ from threading import RLock
 from typing import Any, Protocol
 
 from ..calls import StepCall
-from ..errors import NonRetriableError
+from ..errors import NonRetriableError, SharedStepIdError
 from ..interrupt import StepInterrupt
 from ..replay import Replay, Report, StepFlow, executing, report_of_failure
 from ..values import decode
+from .thread_ids import ThreadIds
 
 Stored = Mapping[str, Any]
 """A memoized step, as in `steps` of an execute request."""
@@ -81,6 +82,7 @@ class LiveReplay(Replay):
         self._known = len(memo) + len(self._open - memo.keys())
         self._has_begun = False
         self._refused: set[str] = set()
+        self._threads = None if parallel else ThreadIds()
 
     @property
     def has_open(self) -> bool:
@@ -112,15 +114,31 @@ class LiveReplay(Replay):
         return bool(self.busy)
 
     def begin(self, call: StepCall) -> str:
-        """As in `Replay`, from any thread."""
+        """As in `Replay`, from any thread. Refuses an id that another thread of a sync workflow has, or could have."""
         with self.lock:
-            return super().begin(call)
+            step_id = super().begin(call)
+            where = executing.get()
+            has_context = where is not None and where[0] is self
+            if self._threads is None or self._threads.begin(call.user_id, step_id, has_context=has_context):
+                return step_id
+            self._threads.end()
+            self.fail(SharedStepIdError(call.user_id))
+            raise StepInterrupt
 
     def perform(self, call: StepCall, step_id: str) -> StepFlow:
         """As in `Replay`. The call of a step that is open waits for its result and is not sent again."""
         if step_id in self._open and step_id not in self._memo:
-            return self._wait(call, step_id)
-        return super().perform(call, step_id)
+            flow = self._wait(call, step_id)
+        else:
+            flow = super().perform(call, step_id)
+        return flow if self._threads is None else self._until_end(flow, self._threads)
+
+    def _until_end(self, flow: StepFlow, threads: ThreadIds) -> StepFlow:
+        try:
+            return (yield from flow)
+        finally:
+            with self.lock:
+                threads.end()
 
     def _wait(self, call: StepCall, step_id: str) -> Generator[Any, Any, Any]:
         assert self.calls is not None
