@@ -84,7 +84,6 @@ def test_every_fault_is_named_with_its_path(wf: Workflows) -> None:
         "concurrency.kye",
         "cancel_on[0].event",
         "checkpoint.max_steps",
-        "checkpoint.max_time",
     ]
 
 
@@ -110,11 +109,28 @@ def test_bad_names_are_refused(wf: Workflows, name: Any) -> None:
         {"triggers": [{"event": "x"}] * 11},
         {"triggers": {"event": "x"}},
         {"triggers": []} | {"description": "x" * 1001},
+        {"checkpoint": {}},
+        {"checkpoint": {"max_time": "5s"}},
+        {"checkpoint": {"max_steps": 0}},
+        {"checkpoint": {"max_steps": 1001}},
+        {"checkpoint": {"max_steps": 1, "max_time": "0s"}},
+        {"checkpoint": {"max_steps": 1, "max_time": "5m1s"}},
     ],
 )
 def test_bad_options_are_refused(wf: Workflows, options: dict[str, Any]) -> None:
     with pytest.raises(DefinitionError):
         wf.workflow("w", **options)
+
+
+@pytest.mark.parametrize(
+    "checkpoint", [{"max_steps": 10}, {"max_steps": 1000, "max_time": "5m"}, {"max_steps": 1, "max_time": "1ms"}]
+)
+def test_checkpoints_that_the_engine_takes_are_taken(wf: Workflows, engine: FakeEngine, checkpoint: Any) -> None:
+    @wf.workflow("w", checkpoint=checkpoint)
+    def w(ctx: Context, step: Step) -> None:
+        pass
+
+    assert engine.introspect()["workflows"] == [{"name": "w", "checkpoint": checkpoint}]
 
 
 def test_a_name_is_registered_once(wf: Workflows, engine: FakeEngine) -> None:
