@@ -93,7 +93,7 @@ class AsyncStepRunner:
 
 
 class AsyncStep(AsyncStepRunner):
-    """The steps of an async workflow. Gathered steps run in call order, over `wf.connect()` side by side."""
+    """The steps of an async workflow. Gathered step calls run in call order, over `wf.connect()` side by side."""
 
     def options(self, *, retries: int) -> AsyncStepRunner:
         """As `Step.options`."""
