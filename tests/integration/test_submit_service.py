@@ -278,3 +278,39 @@ async def test_a_token_that_was_taken_back_is_refused_in_a_stream_that_goes_on(h
             await asyncio.sleep(0.05)
     assert isinstance(from_status(last.status), Unauthenticated)
     await answers.aclose()
+
+
+class CountingAuthenticator:
+    """Knows nobody, after a moment; counts how many are looked up at once."""
+
+    def __init__(self) -> None:
+        self.at_once = self.most = 0
+
+    async def authenticate(self, token: str, tenant_hint: str | None) -> Any:
+        """See `Authenticator.authenticate`."""
+        self.at_once += 1
+        self.most = max(self.most, self.at_once)
+        await asyncio.sleep(0)
+        self.at_once -= 1
+        raise Unauthenticated("the token is not known")
+
+
+async def test_strangers_by_the_thousand_are_looked_up_a_few_at_a_time() -> None:
+    counting = CountingAuthenticator()
+    submissions = Submissions(counting, no_telemetry(), SystemClock())
+
+    async def take(_: Submission) -> None:
+        raise AssertionError("nobody is known")
+
+    async def messages() -> AsyncIterator[Any]:
+        credentials = resources_pb2.Credentials
+        yield run_service_pb2.SubmitStartsRequest(
+            items=[Item(number=n, credentials=credentials(token=f"t{n}")) for n in range(1, 2_001)]
+        )
+
+    kind = Kind("/runr.workflows.v1.RunService/StartRun", run_service_pb2.SubmitStartsResponse, take)
+    refused = 0
+    async for answer in submissions.serve(kind, messages()):
+        refused += len(answer.items)
+    assert refused == 2_000
+    assert counting.most <= 32

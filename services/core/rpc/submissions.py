@@ -36,6 +36,7 @@ BEAT_S = 1.0
 """So often a stream says that it lives."""
 
 _MESSAGE_BYTES = 4 * 1024 * 1024
+_LOOKUPS_AT_ONCE = 32
 # An item is given up by its sender before its id is so old; a clock may be off a little.
 _OLDEST_ID_MS = 60_000
 _NEWEST_ID_MS = 5_000
@@ -162,6 +163,7 @@ class Submissions(Component):
                 groups[item.credentials.token, item.credentials.tenant].append(item)
             answers.expect(len(message.items))
             for (token, tenant), items in groups.items():
+                await answers.room()
                 # Apart: a caller who has to be looked up keeps no other waiting.
                 answers.keep(asyncio.create_task(self._take(kind, token, tenant, items, answers), name="submitted"))
 
@@ -205,6 +207,11 @@ class _Answers:
 
     def expect(self, count: int) -> None:
         self._owed += count
+
+    async def room(self) -> None:
+        """Wait while many callers of this stream are being looked up: strangers by the thousand hold up only it."""
+        while len(self._tasks) >= _LOOKUPS_AT_ONCE:
+            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
 
     def keep(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
