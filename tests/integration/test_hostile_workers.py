@@ -170,3 +170,19 @@ async def test_a_hello_that_crosses_the_drain_is_sent_elsewhere(hand: Hand) -> N
 
 async def _true(holds: bool) -> bool:
     return holds
+
+
+async def test_a_worker_that_does_not_read_is_given_nothing_more(hand: Hand) -> None:
+    async with stream_executor(hand.database, hand.tenant) as executor, worker(executor) as one:
+        (session,) = executor.sessions
+        outbox = Outbox()
+        session.attach(outbox, 10)
+        assert session.credits == 10
+        session.send(pb.EngineMessage(heartbeat=pb.Heartbeat()), 20 * 1024 * 1024)
+        assert session.credits == 0
+        assert session not in executor.sessions._open
+        await outbox.take()
+        session.was_read()
+        assert session.credits == 10
+        assert session in executor.sessions._open
+        assert one.session == session.session

@@ -45,9 +45,14 @@ class Outbox:
         """Whether something is in."""
         return bool(self._messages)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether too much is in that nobody has read."""
+        return self._waiting_bytes > _MAX_WAITING_BYTES
+
     async def room(self) -> None:
         """Wait while too much is in that nobody has read. Whoever answers what a worker may say at will asks for it."""
-        while self._waiting_bytes > _MAX_WAITING_BYTES and not self._closed:
+        while self.is_full and not self._closed:
             self._drained.clear()
             await self._drained.wait()
 

@@ -65,6 +65,7 @@ class WorkerService(worker_service_pb2_grpc.WorkerServiceServicer):
         hearing = asyncio.create_task(_Hearing(session, outbox, self._clock, bring).run(request_iterator, rest))
         try:
             while messages := await outbox.take():
+                session.was_read()
                 yield pb.ConnectResponse(messages=messages)
         finally:
             hearing.cancel()

@@ -47,6 +47,7 @@ class WorkerSession:
         self.detached_at: float | None = None
         self._slots = 0
         self._resuming = False
+        self._is_full = False
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._credits_changed = credits_changed
@@ -60,9 +61,14 @@ class WorkerSession:
     @property
     def credits(self) -> int:
         """Invocations that it would take now."""
-        if self._outbox is None or self.draining or self._resuming:
-            return 0
+        if self._outbox is None or self.draining or self._resuming or self._is_full:
+            return 0  # one that does not read what it was given is given nothing more
         return self._slots - len(self._running) - len(self._foreign)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it has a stream now."""
+        return self._outbox is not None
 
     @property
     def running(self) -> Iterable[LiveInvocation]:
@@ -78,6 +84,7 @@ class WorkerSession:
         newer = pb.Goodbye(reason="SUPERSEDED", message="a newer stream of this session")
         self.leave(pb.EngineMessage(goodbye=newer))
         self._outbox = outbox
+        self._is_full = False
         self._slots = credits
         self.draining = False
         self.detached_at = None
@@ -110,6 +117,7 @@ class WorkerSession:
         """Say something to the worker; lost while it has no stream, and found out about when it resumes."""
         if self._outbox is not None:
             self._outbox.put(message, payload_bytes)
+            self._note_fullness()
 
     def execute(
         self, key: Key, *, workflow: str, request: str, traceparent: str | None, open_steps: Iterable[str]
@@ -236,6 +244,16 @@ class WorkerSession:
                 invocation.fail(
                     FunctionFault("FunctionTimeout", f"no op within {timeout_s:g} s: a step took longer, or hangs")
                 )
+
+    def was_read(self) -> None:
+        """Its stream has taken something that waited: there may be room for more."""
+        self._note_fullness()
+
+    def _note_fullness(self) -> None:
+        is_full = self._outbox is not None and self._outbox.is_full
+        if is_full is not self._is_full:
+            self._is_full = is_full
+            self._credits_changed(self)
 
     async def room(self) -> None:
         """Wait while its stream does not take what it is told."""

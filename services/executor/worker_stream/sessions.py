@@ -98,6 +98,10 @@ class WorkerSessions(Component):
         """The session of this id, if it is here."""
         return None if session is None else self._by_project.get((tenant, project), {}).get(session)
 
+    def connected(self, tenant: int, project: int) -> int:
+        """How many sessions of the project have a stream to this executor."""
+        return sum(session.is_connected for session in self._by_project.get((tenant, project), {}).values())
+
     def part(self) -> None:
         """The owner of this process is dead or leaves: workers bring along what they execute, here or elsewhere."""
         goodbye = pb.Goodbye(reason="UNAVAILABLE", message="this executor holds no runs any more: connect again")
