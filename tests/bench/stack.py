@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import asyncpg
 
@@ -19,6 +17,7 @@ from services.core.runtime.python_child import python_command, python_environ
 from services.embedded.home import Home, temporary_folder
 from tests.bench.child import NotReady, free_port, running, tail, until
 from tests.bench.lean_client import LeanClient
+from tests.bench.mark import Mark, ended_since, mark_now, steps_since
 from tests.bench.processes import Pids, command_of, descendants
 
 SERVICES = ("gateway", "ingest", "scheduler", "executor")
@@ -62,15 +61,16 @@ class BenchStack:
         """Sends events in one request."""
         await self.client.call("POST", "/api/events", events)
 
-    async def ended_since(self, mark: UUID) -> int:
+    async def mark(self) -> Mark:
+        """Tells what is there now from what is created later."""
+        return await mark_now(self.database)
+
+    async def ended_since(self, mark: Mark) -> int:
         """How many of the runs created after a `mark` have completed, as committed."""
-        found: int = await self.database.fetchval(
-            "select count(*) from rt.ends where run > $1 and status = 'completed'", mark
-        )
-        return found
+        return await ended_since(self.database, mark)
 
     async def until_ended(
-        self, count: int, mark: UUID, *, within_s: float, every_s: float = 0.01, not_before_s: float = 0.0
+        self, count: int, mark: Mark, *, within_s: float, every_s: float = 0.01, not_before_s: float = 0.0
     ) -> None:
         """Returns when so many runs created after `mark` have completed. Raises NotReady.
 
@@ -100,10 +100,9 @@ class BenchStack:
 
         await until(idle, within_s=within_s, what="no run is queued or running", every_s=0.1)
 
-    async def steps_since(self, mark: UUID) -> int:
+    async def steps_since(self, mark: Mark) -> int:
         """How many steps of the runs created after `mark` are committed."""
-        found: int = await self.database.fetchval("select count(*) from rt.steps where run > $1", mark)
-        return found
+        return await steps_since(self.database, mark)
 
     async def steps_executed(self) -> int:
         """How many step bodies the function has executed since `take_marks`."""
@@ -127,11 +126,6 @@ class BenchStack:
     def service_log(self) -> str:
         """The end of what the engine has said."""
         return tail(self.home / "dev.log")
-
-
-def mark_now() -> UUID:
-    """Smaller than the id of every run that is created from the next millisecond on."""
-    return UUID(int=(time.time_ns() // 1_000_000) << 80)
 
 
 def duty_of(command: list[str]) -> str | None:

@@ -6,7 +6,7 @@ import time
 
 from tests.bench.figures import Figure, spread_ms
 from tests.bench.processes import Meter
-from tests.bench.stack import BenchStack, mark_now
+from tests.bench.stack import BenchStack
 from tests.bench.workloads.steps import SURE, warm_up
 
 _CHILDREN = 200
@@ -20,7 +20,7 @@ async def parent_and_children(stack: BenchStack) -> list[Figure]:
     whole: list[float] = []
     with Meter(stack.pids) as meter:
         for _ in range(_TIMES):
-            began, mark = time.perf_counter(), mark_now()
+            mark, began = await stack.mark(), time.perf_counter()
             await stack.start("parent", {"children": _CHILDREN})
             sure_s = min(whole, default=0.0) * SURE
             await stack.until_ended(_CHILDREN + 1, mark, within_s=_LIMIT_S, every_s=0.002, not_before_s=sure_s)

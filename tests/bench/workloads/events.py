@@ -6,7 +6,7 @@ import time
 
 from tests.bench.figures import Figure, labelled, spread_ms
 from tests.bench.processes import Meter
-from tests.bench.stack import BenchStack, mark_now
+from tests.bench.stack import BenchStack
 from tests.bench.workloads.load import in_flight
 from tests.bench.workloads.steps import warm_up
 
@@ -24,7 +24,7 @@ async def events(stack: BenchStack) -> list[Figure]:
     Until the ends of the resumed runs are committed.
     """
     await warm_up(stack)
-    mark = mark_now()
+    mark = await stack.mark()
     await _wait(stack, "single")
     with Meter(stack.pids) as meter:
         await in_flight(_BURST, _AT_ONCE, lambda number: stack.send([_event("single", number)]))
@@ -39,7 +39,7 @@ async def events(stack: BenchStack) -> list[Figure]:
         alone.append(time.perf_counter() - began)
     found += spread_ms("alone", alone)
 
-    mark = mark_now()
+    mark = await stack.mark()
     await _wait(stack, "batch")
     with Meter(stack.pids) as meter:
         await in_flight(_BURST // _BATCH, _BATCHES_AT_ONCE, lambda batch: stack.send(_events("batch", batch)))

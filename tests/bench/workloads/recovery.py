@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from tests.bench.child import NotReady, until
 from tests.bench.figures import Figure
-from tests.bench.stack import SERVICES, BenchStack, mark_now
+from tests.bench.stack import SERVICES, BenchStack
 from tests.bench.workloads.steps import warm_up
 
 _RUNS = 500
@@ -31,7 +31,7 @@ async def killed_services(stack: BenchStack) -> list[Figure]:
     """
     await warm_up(stack)
     await until(lambda: _is_settled(stack), within_s=_LIMIT_S, what="Postgres has run for a while", every_s=0.1)
-    mark = mark_now()
+    mark = await stack.mark()
     batch = [{"name": "bench.chain", "data": {"steps": _STEPS}}] * _BATCH
     for _ in range(_RUNS // _BATCH):
         await stack.send(batch)

@@ -10,7 +10,7 @@ from itertools import pairwise
 from tests.bench.figures import Figure, labelled, spread_ms
 from tests.bench.postgres_work import PostgresWork
 from tests.bench.processes import Meter
-from tests.bench.stack import BenchStack, mark_now
+from tests.bench.stack import BenchStack
 from tests.bench.workloads.load import in_flight
 
 _ALONE_RUNS = 100
@@ -27,7 +27,7 @@ SURE = 0.7
 
 async def warm_up(stack: BenchStack) -> None:
     """Lets connections open, statements be prepared and code be loaded."""
-    mark = mark_now()
+    mark = await stack.mark()
     await in_flight(_WARM_RUNS, 10, lambda _: stack.start("chain", {"steps": _STEPS}))
     await stack.until_ended(_WARM_RUNS, mark, within_s=_LIMIT_S)
     await stack.take_marks()
@@ -39,7 +39,7 @@ async def one_run_alone(stack: BenchStack) -> list[Figure]:
     whole: list[float] = []
     with Meter(stack.pids) as meter:
         for _ in range(_ALONE_RUNS):
-            began, mark = time.perf_counter(), mark_now()
+            mark, began = await stack.mark(), time.perf_counter()
             await stack.start("chain", {"steps": _ALONE_STEPS})
             sure_s = min(whole, default=0.0) * SURE
             await stack.until_ended(1, mark, within_s=_LIMIT_S, every_s=0.001, not_before_s=sure_s)
@@ -55,7 +55,7 @@ async def one_run_alone(stack: BenchStack) -> list[Figure]:
 async def many_runs(stack: BenchStack) -> list[Figure]:
     """W2: 2,000 runs of 5 steps, each started by a request of its own, until the last one's end is committed."""
     await warm_up(stack)
-    mark = mark_now()
+    mark = await stack.mark()
     async with PostgresWork(stack.database) as work:
         with Meter(stack.pids) as meter:
             await in_flight(_RUNS, _AT_ONCE, lambda _: stack.start("chain", {"steps": _STEPS}))
@@ -83,7 +83,7 @@ async def long_run(stack: BenchStack) -> list[Figure]:
 
 
 async def _long_run(stack: BenchStack, workflow: str) -> list[Figure]:
-    mark = mark_now()
+    mark = await stack.mark()
     with Meter(stack.pids) as meter:
         await stack.start(workflow, {"steps": _LONG_STEPS})
         await stack.until_ended(1, mark, within_s=_LIMIT_S)

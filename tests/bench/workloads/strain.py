@@ -19,7 +19,7 @@ from tests.bench.child import free_port, running, until
 from tests.bench.figures import Figure, spread_ms
 from tests.bench.lean_client import CallFailed, LeanClient
 from tests.bench.processes import Meter
-from tests.bench.stack import BenchStack, mark_now
+from tests.bench.stack import BenchStack
 from tests.bench.tenancy import WORKFLOWS, new_tenants
 from tests.bench.transport import register, start_function
 from tests.bench.workloads.load import in_flight
@@ -132,7 +132,7 @@ async def frozen_executor(stack: BenchStack) -> list[Figure]:
     async with running(command, environ=environ, log=home.path / "executor-2.log") as second:
         async with LeanClient(f"http://{environ['RUNR_HEALTH_ADDR']}") as health:
             await until(lambda: _answers(health), within_s=_LIMIT_S, what="the second executor is ready", every_s=0.1)
-        mark, began = mark_now(), time.perf_counter()
+        mark, began = await stack.mark(), time.perf_counter()
         await in_flight(_RUNS, 64, lambda _: stack.start("chain", {"steps": _STEPS}))
         second.send_signal(signal.SIGSTOP)
         try:
@@ -170,7 +170,7 @@ async def _small_starts(stack: BenchStack) -> list[float]:
 
 
 async def _chains(stack: BenchStack) -> Meter:
-    mark = mark_now()
+    mark = await stack.mark()
     with Meter(stack.pids) as meter:
         await in_flight(_RUNS, 64, lambda _: stack.start("chain", {"steps": _STEPS}))
         await stack.until_ended(_RUNS, mark, within_s=_LIMIT_S)

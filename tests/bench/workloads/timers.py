@@ -6,7 +6,7 @@ import asyncio
 
 from tests.bench.figures import Figure, labelled, spread_ms
 from tests.bench.processes import Meter, memory_mb
-from tests.bench.stack import SERVICES, BenchStack, mark_now
+from tests.bench.stack import SERVICES, BenchStack
 from tests.bench.workloads.load import in_flight
 from tests.bench.workloads.steps import warm_up
 
@@ -53,7 +53,7 @@ async def sleepers(stack: BenchStack, *, count: int) -> list[Figure]:
 
 
 async def _sleep_short(stack: BenchStack) -> list[Figure]:
-    mark = mark_now()
+    mark = await stack.mark()
     with Meter(stack.pids) as meter:
         await in_flight(_SLEEPS, _AT_ONCE, lambda _: stack.start("sleeper", {"s": _SLEEP_S}))
         await stack.until_ended(_SLEEPS, mark, within_s=_LIMIT_S)
