@@ -150,4 +150,8 @@ def test_without_the_extra_the_sdk_works_and_connect_says_what_to_install() -> N
         check=False,
         env={"PYTHONPATH": source},
     )
-    assert (done.stderr, done.stdout) == ("", "wf.connect() needs gRPC: pip install 'runr-workflows[connect]'\n")
+    assert (done.stderr, done.stdout) == (
+        "",
+        """wf.connect() needs gRPC: from a checkout, pip install "$RUNR/proto" "$RUNR/sdk/python[connect]";"""
+        " once published, pip install 'runr-workflows[connect]'\n",
+    )

@@ -224,7 +224,8 @@ async def test_sigterm_drains_and_the_process_ends_well() -> None:
     lines = stderr.splitlines()
     assert code == 0
     assert lines[0] == f"connected to {engine.url}: workflows asleep, blocked, stuck"
-    assert [line for line in lines[1:] if "not served" not in line] == []
+    leaving = f"leaving: what is executed may end ({engine.url})"
+    assert [line for line in lines[1:] if "not served" not in line] == [leaving]
 
 
 @pytest.mark.parametrize("workflow", ["blocked", "stuck"])
@@ -258,6 +259,7 @@ async def test_a_refusal_ends_the_process_with_a_sentence() -> None:
         code, stderr = await ended(await start(engine.url))
     assert code == 1
     assert stderr.splitlines()[-1].startswith("runr_workflows.errors.ConnectError: the engine refused the worker")
+    assert stderr.count("  File ") == 2, "the call, and wf.connect: not the frames of the loop"
 
 
 async def test_an_unacknowledged_last_op_is_waited_for(wf: Workflows) -> None:

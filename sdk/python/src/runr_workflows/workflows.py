@@ -19,7 +19,7 @@ from .connect.settings import ConnectOptions, WorkerSettings, worker_settings
 from .context import Context
 from .definition import CancelOn, Checkpoint, Concurrency, Trigger, Workflow, build_definition
 from .endpoint import Answer, Endpoint
-from .errors import DefinitionError, Duration
+from .errors import ConnectError, DefinitionError, Duration
 from .protocol import answer_headers
 from .serving.asgi import AsgiApp
 from .serving.faas import FaasHandler
@@ -34,6 +34,11 @@ KEY_VARIABLE = "RUNR_WORKFLOW_SIGNING_KEY"
 FALLBACK_VARIABLE = "RUNR_WORKFLOW_SIGNING_KEY_FALLBACK"
 DEFAULT_PORT = 8000
 """Not 8080, where the engine listens by default."""
+
+_NEEDS_GRPC = (
+    'wf.connect() needs gRPC: from a checkout, pip install "$RUNR/proto" "$RUNR/sdk/python[connect]";'
+    " once published, pip install 'runr-workflows[connect]'"
+)
 
 _log = logging.getLogger("runr_workflows")
 
@@ -176,13 +181,17 @@ class Workflows:
         entry = _connect_entry()
         if _is_in_a_loop():
             raise RuntimeError("wf.connect() blocks; on a running event loop: await wf.connect_async()")
-        settings = self._worker_settings(url, options)
-        gc.freeze()  # as in serve
         listed = ", ".join(self._workflows)
-        entry.run_until_stopped(
-            lambda: self._connection(settings),
-            lambda: print(f"connected to {settings.target}: workflows {listed}", file=sys.stderr, flush=True),
-        )
+        try:
+            settings = self._worker_settings(url, options)
+            gc.freeze()  # as in serve
+            entry.run_until_stopped(
+                lambda: self._connection(settings),
+                lambda: print(f"connected to {settings.target}: workflows {listed}", file=sys.stderr, flush=True),
+            )
+        except (ConnectError, ValueError) as error:
+            # It is the caller's to mend, and mostly ends the program: without the frames of the loop it can be read.
+            raise error.with_traceback(None) from None
 
     async def connect_async(self, url: str | None = None, **options: Unpack[ConnectOptions]) -> None:
         """The same on the running loop, without signal handlers: cancel it to leave.
@@ -251,7 +260,7 @@ def _connect_entry() -> Any:
     except ModuleNotFoundError as error:
         if str(error.name).partition(".")[0] not in ("grpc", "google", "runr"):
             raise
-        raise ImportError("wf.connect() needs gRPC: pip install 'runr-workflows[connect]'", name=error.name) from None
+        raise ImportError(_NEEDS_GRPC, name=error.name) from None
 
 
 def _function_faults(fn: object) -> list[str]:

@@ -60,6 +60,7 @@ class Connection:
         self._stopping = asyncio.Event()
         self._connected = asyncio.Event()
         self._is_first = True
+        self._is_away_told = False
         self._session: Session
         self._streams: dict[Stream, asyncio.Task[None]] = {}
         self._living: asyncio.Task[None] | None = None
@@ -91,6 +92,11 @@ class Connection:
             self.cut_off()
             await self.wait()
             raise
+
+    @property
+    def target(self) -> Target:
+        """Where it connects to."""
+        return self._target
 
     @property
     def is_connected(self) -> bool:
@@ -132,6 +138,7 @@ class Connection:
     async def _leave(self) -> None:
         """When asked to, brings what is executed to an end."""
         await self._stopping.wait()
+        _log.info("leaving: what is executed may end within %g s", self._drain_s)
         self._session.leave(self._drain_s)
         try:
             async with asyncio.timeout(self._drain_s):
@@ -165,8 +172,10 @@ class Connection:
                 raise _refused(goodbye) from None
             _log.info("the engine closed the stream: %s %s", goodbye.reason, goodbye.message)
         except StreamLost as lost:
+            self._is_away_told = True
             _log.warning("the stream to %s is lost: %s", self._target, lost)
         except Exception:
+            self._is_away_told = True
             _log.exception("the stream to %s failed", self._target)
         finally:
             del self._streams[stream]
@@ -185,17 +194,26 @@ class Connection:
             except SaidGoodbye as goodbye:
                 if goodbye.reason in _FATAL:
                     raise _refused(goodbye) from None
+                self._is_away_told = True
                 _log.warning("the engine does not take the worker now: %s %s", goodbye.reason, goodbye.message)
             except StreamLost as lost:
                 if self._is_first and lost.status in _FATAL_STATUS:
                     raise ConnectError(f"{self._target} is no executor that takes workers: {lost}", "REFUSED") from None
+                self._is_away_told = True
                 _log.warning("no connection to %s: %s", self._target, lost)
             else:
-                self._is_first = False
                 for warning in stream.ack.warnings:
                     _log.warning("the engine does not know a field of the definitions: %s", warning)
-                _log.info("connected to the engine %s at %s", stream.ack.engine_version, self._target)
+                self._tell_connected(stream.ack.engine_version)
                 return stream
+
+    def _tell_connected(self, version: str) -> None:
+        """As loud as the loss was: whoever saw that one must see that it is over."""
+        again, level = "", logging.INFO
+        if not self._is_first:
+            again, level = " again", logging.WARNING if self._is_away_told else logging.INFO
+        self._is_first, self._is_away_told = False, False
+        _log.log(level, "connected%s to %s (engine %s)", again, self._target, version)
 
     async def _open(self) -> Stream:
         """One try; with the second key if the engine does not know the first."""

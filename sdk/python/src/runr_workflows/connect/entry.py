@@ -7,6 +7,7 @@ import contextlib
 import logging
 import random
 import signal
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from uuid import uuid4
@@ -67,7 +68,10 @@ async def _serve(connection: Connection, connected: Callable[[], None]) -> None:
 
     def on_signal() -> None:
         if connection.is_connected:
-            next(signals, connection.cut_off)()
+            action = next(signals, connection.cut_off)
+            what = "leaving: what is executed may end" if action == connection.stop else "cut off"
+            print(f"{what} ({connection.target})", file=sys.stderr, flush=True)
+            action()
         else:
             serving.cancel()
 
