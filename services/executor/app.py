@@ -130,7 +130,10 @@ def build(settings: Settings, runtime: Runtime, probe: Probe = no_probe) -> list
     runtime.health.register("leases", executor.check)
     rpc = RpcServer(
         settings.listen.grpc or settings.peers.executor,
-        [FunctionService(functions).registration, WorkerService(sessions, workers, runtime.clock).registration],
+        [
+            FunctionService(functions, sessions.connected).registration,
+            WorkerService(sessions, workers, runtime.clock).registration,
+        ],
         authenticator=StoreAuthenticator(database, runtime.clock),
         telemetry=runtime.telemetry,
         credentials=server_credentials(settings.rpc),

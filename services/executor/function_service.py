@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any, cast
 
 from runr.workflows.v1 import function_service_pb2 as pb
@@ -23,8 +24,10 @@ from services.executor.project_function import AppView, ProjectFunctions
 class FunctionService(function_service_pb2_grpc.FunctionServiceServicer):
     """See `proto/runr/workflows/v1/function_service.proto`."""
 
-    def __init__(self, functions: ProjectFunctions) -> None:
+    def __init__(self, functions: ProjectFunctions, connected: Callable[[int, int], int]) -> None:
+        """`connected` counts the worker sessions of a tenant's project that are connected to this executor."""
         self._functions = functions
+        self._connected = connected
 
     @property
     def registration(self) -> Registration:
@@ -40,7 +43,7 @@ class FunctionService(function_service_pb2_grpc.FunctionServiceServicer):
 
     async def GetApp(self, request: pb.GetAppRequest, context: Any) -> pb.GetAppResponse:
         """How the function is reached."""
-        return pb.GetAppResponse(app=_app(await self._functions.app(caller().tenant, request.project)))
+        return pb.GetAppResponse(app=self._app(await self._functions.app(caller().tenant, request.project)))
 
     async def UpdateApp(self, request: pb.UpdateAppRequest, context: Any) -> pb.UpdateAppResponse:
         """Sets or removes the endpoint override."""
@@ -49,11 +52,11 @@ class FunctionService(function_service_pb2_grpc.FunctionServiceServicer):
         view = await self._functions.set_endpoint(
             caller(), request.project, request.endpoint_url or None, current_call().traceparent
         )
-        return pb.UpdateAppResponse(app=_app(view))
+        return pb.UpdateAppResponse(app=self._app(view))
 
     async def RotateSigningKey(self, request: pb.RotateSigningKeyRequest, context: Any) -> pb.RotateSigningKeyResponse:
         """Makes a new signing key."""
-        return pb.RotateSigningKeyResponse(app=_app(await self._functions.rotate_key(caller(), request.project)))
+        return pb.RotateSigningKeyResponse(app=self._app(await self._functions.rotate_key(caller(), request.project)))
 
     async def RevealSigningKey(self, request: pb.RevealSigningKeyRequest, context: Any) -> pb.RevealSigningKeyResponse:
         """Reveals the signing key."""
@@ -62,19 +65,19 @@ class FunctionService(function_service_pb2_grpc.FunctionServiceServicer):
             signing_key=keys.current, key_fingerprint=fingerprint(keys.current), previous_signing_key=keys.previous
         )
 
-
-def _app(view: AppView) -> pb.App:
-    project = view.project
-    return pb.App(
-        project=project.slug,
-        endpoint_url=project.endpoint_url,
-        effective_url=view.effective_url or "",
-        key_fingerprint=project.key_print or "",
-        previous_key_fingerprint=view.previous_fingerprint,
-        previous_key_expires_at=timestamp(view.previous_until_ms),
-        sync=_sync_status(project) if project.sync_status is not None else None,
-        queue_bridge_url=view.queue_bridge_url if WORKFLOWS_MANAGE in caller().abilities else None,
-    )
+    def _app(self, view: AppView) -> pb.App:
+        project = view.project
+        return pb.App(
+            project=project.slug,
+            endpoint_url=project.endpoint_url,
+            effective_url=view.effective_url or "",
+            key_fingerprint=project.key_print or "",
+            previous_key_fingerprint=view.previous_fingerprint,
+            previous_key_expires_at=timestamp(view.previous_until_ms),
+            sync=_sync_status(project) if project.sync_status is not None else None,
+            queue_bridge_url=view.queue_bridge_url if WORKFLOWS_MANAGE in caller().abilities else None,
+            workers=self._connected(project.tenant, project.id),
+        )
 
 
 def _sync_status(project: ProjectRow) -> pb.SyncStatus:

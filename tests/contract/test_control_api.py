@@ -97,7 +97,7 @@ async def api(database: Database, sealer: Sealer, tenant: int) -> AsyncIterator[
         servicers = (
             AccessService(database, sealer, ids, deleter, hints.defs_changed),
             WorkflowService(database, Declarer(database, hints.defs_changed)),
-            FunctionService(functions),
+            FunctionService(functions, lambda tenant, project: 3 if (tenant, project) == (1, 1) else 0),
         )
         server = RpcServer(
             Address("127.0.0.1", 0),
@@ -264,7 +264,7 @@ async def test_a_function_from_its_endpoint_to_its_definitions(api: Api) -> None
     key = (await api(FUNCTIONS.RevealSigningKeyRequest(project="default"))).signing_key
     async with FakeFunction(key=key, definitions=[{"name": "ship", "new": 1}]) as function:
         app = (await api(FUNCTIONS.UpdateAppRequest(project="default", endpoint_url=function.url))).app
-        assert (app.endpoint_url, app.effective_url) == (function.url, function.url)
+        assert (app.endpoint_url, app.effective_url, app.workers) == (function.url, function.url, 3)
         assert app.sync.state == FUNCTIONS.SYNC_STATE_SYNCED
         assert [warning.partition(":")[0] for warning in app.sync.warnings] == ["workflows[0].new"]
         assert app.sync.sdk == b'{"name": "fake", "language": "python", "version": "0"}'

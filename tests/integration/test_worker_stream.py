@@ -614,6 +614,8 @@ class TestBetweenStreams:
                 executor.incarnation.hint(waiting)
                 (session,) = executor.sessions
                 assert session.credits == 0
+                assert executor.sessions.connected(session.tenant, session.project) == 1
+                assert executor.sessions.connected(session.tenant, session.project + 1) == 0
                 await back.say(pb.WorkerMessage(resume=pb.Resume(items=[pb.Resume.Item(key=key)])))
                 (item,) = (await back.next("resume_ack")).items
                 assert item.resumed_as == key

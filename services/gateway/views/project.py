@@ -37,7 +37,7 @@ class SyncView(msgspec.Struct, kw_only=True):
 
 
 class AppView(msgspec.Struct, kw_only=True):
-    """How a project's function is reached. `sync` is null before the first one."""
+    """How a project's function is reached. `sync` is null before the first one; `workers` is one executor's count."""
 
     project: str
     endpoint_url: str | None
