@@ -188,7 +188,7 @@ async def test_c11_a_request_that_waits_for_somebody_holds_up_no_other_of_its_te
         transaction = connection.transaction()
         await transaction.start()
         await connection.fetch(
-            queries("engine")["accept_ids"], hand.tenant, ["u"], ["X"], [IDS.new()], [IDS.new()], "2000"
+            queries("engine")["begin_accept"], 2_000, hand.tenant, ["u"], ["X"], [IDS.new()], [IDS.new()], []
         )
         stuck = asyncio.create_task(together(acceptor, hand.tenant, [event(event_id="X")]))
         await asyncio.sleep(0)

@@ -130,7 +130,9 @@ async def test_c9_a_duplicate_waits_for_the_first_and_takes_over_when_that_fails
     async with rows.database.connection() as connection:
         transaction = connection.transaction()
         await transaction.start()
-        await connection.fetch(queries("engine")["accept_ids"], hand.tenant, ["u"], ["X"], [uuid4()], [uuid4()], "2000")
+        await connection.fetch(
+            queries("engine")["begin_accept"], 2_000, hand.tenant, ["u"], ["X"], [uuid4()], [uuid4()], []
+        )
         second = asyncio.create_task(acceptor.accept(hand.tenant, [event("a", id="X")]))
         async with asyncio.timeout(10):
             while not await rows.value("select count(*) from pg_locks where not granted"):

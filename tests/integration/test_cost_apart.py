@@ -153,7 +153,9 @@ async def test_one_tenants_requests_leave_others_a_way_to_the_database(hand: Han
     async with neighbour(hand, sealer) as other, hand.database.connection() as connection:
         transaction = connection.transaction()
         await transaction.start()
-        await connection.fetch(queries("engine")["accept_ids"], hand.tenant, ["u"], ["X"], [uuid4()], [uuid4()], "2000")
+        await connection.fetch(
+            queries("engine")["begin_accept"], 2_000, hand.tenant, ["u"], ["X"], [uuid4()], [uuid4()], []
+        )
         # All of them wait for the first with their id, each at a connection of its own if it could have one.
         stuck = [asyncio.create_task(acceptor.accept(hand.tenant, [event])) for _ in range(10)]
         async with asyncio.timeout(10):

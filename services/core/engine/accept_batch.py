@@ -15,12 +15,12 @@ import asyncpg
 import msgspec
 
 from services.core.engine.accept_plan import AcceptRequest, EventPlan, cut, fill, new_plans
-from services.core.engine.dedupe import Accepted, accepted_before, firsts
+from services.core.engine.dedupe import Accepted, begin_accept, firsts, next_context
 from services.core.engine.definitions import DefinitionsCache
 from services.core.engine.fan_out import INLINE, INLINE_BYTES, store_fan_out
-from services.core.engine.find_waits import PIECE, find_hits, read_context
+from services.core.engine.find_waits import PIECE, Hits, find_hits
 from services.core.engine.group_commit import Waiting
-from services.core.engine.hit_runs import Aftermath, Delivery, cancel_runs, lock_runs, resume_each, resume_waits
+from services.core.engine.hit_runs import Aftermath, Delivery, cancel_runs, lock_and_resume, resume_waits
 from services.core.engine.isolate import LOCK_MS, PATIENT_LOCK_MS, Busy
 from services.core.engine.run_traces import RunTraces
 from services.core.engine.starts import cancel_waits, insert_starts, start_row
@@ -92,31 +92,36 @@ class AcceptTransaction:
         places = [(request, place) for request in requests for place in range(len(request.events))]
         events = [request.events[place] for request, place in places]
         first = firsts(events)
-        known = await accepted_before(
+        lock_ms = PATIENT_LOCK_MS if patient else LOCK_MS
+        known, context = await begin_accept(
             connection,
             tenant,
             events,
             [request.ids[place] for request, place in places],
             [request.accept_id for request, _ in places],
             again=again,
-            lock_ms=PATIENT_LOCK_MS if patient else LOCK_MS,
+            lock_ms=lock_ms,
         )
         fresh = [place for place in range(len(events)) if first[place] == place and place not in known]
         share = LoopShare(PIECE)
         while fresh:
-            context = await read_context(connection, tenant, (events[place].name for place in fresh))
             definitions = await self._definitions.at(connection, tenant, context.version)
             count = cut([events[place] for place in fresh], definitions)
             group, fresh = fresh[:count], fresh[count:]
             size = sum(len(events[place].data) for place in group)
             plans = await self._off_loop.run(size, new_plans, [places[place] for place in group], context.now_ms)
-            hits = await find_hits(connection, tenant, plans, context.paths, self._off_loop, share)
+            hits = Hits()
+            if context.waited:
+                hits = await find_hits(connection, tenant, plans, context.paths, self._off_loop, share)
             await fill(plans, *hits.by_event(), definitions, share)
             await _hit(connection, tenant, plans, outcome.aftermath, traced=self._traces.enabled)
             await self._start_runs(connection, plans, outcome)
             await _store(connection, tenant, plans)
             outcome.followed |= {plan.request.accept_id for plan in plans if plan.goes_on}
             known.update((place, Accepted.of(plan)) for place, plan in zip(group, plans, strict=True))
+            if fresh:
+                names = (events[place].name for place in fresh)
+                context = await next_context(connection, tenant, names, lock_ms=lock_ms)
         found: dict[UUID, list[Accepted]] = {}
         for place, (request, _) in enumerate(places):
             answer = known[first[place]]
@@ -172,8 +177,7 @@ async def _hit(
     hit = {run for plan in near for run in plan.cancels}
     hit |= {wait.run for plan in near for wait in plan.resumes}
     if hit:
-        await lock_runs(connection, tenant, list(hit))
-        await _resume(connection, near, aftermath, traced=traced)
+        await _resume(connection, tenant, list(hit), near, aftermath, traced=traced)
         await _cancel(connection, near, aftermath)
     if len(near) < len(plans):
         inline = {plan.id for plan in near}
@@ -196,33 +200,39 @@ def _near(plans: Sequence[EventPlan]) -> list[EventPlan]:
 
 
 async def _resume(
-    connection: asyncpg.Connection, plans: Sequence[EventPlan], aftermath: Aftermath, *, traced: bool
+    connection: asyncpg.Connection,
+    tenant: int,
+    runs: Sequence[UUID],
+    plans: Sequence[EventPlan],
+    aftermath: Aftermath,
+    *,
+    traced: bool,
 ) -> None:
+    """Lock the runs, which all effects are on, and resume those that are to be."""
     few: dict[UUID, tuple[EventPlan, Delivery]] = {}
+    many: list[EventPlan] = []
     for plan in plans:
-        if not plan.resumes:
-            continue
-        if len(plan.resumes) > _MANY_WAITS or len(plan.incoming.data) > _SHARED_BYTES:
-            waits = [wait.id for wait in plan.resumes]
-            rows = await resume_waits(
-                connection, waits, event=plan.id, payload=plan.payload, traced=traced, aftermath=aftermath
-            )
-            plan.resumed = sum(len(row["waits"]) for row in rows)
-            plan.resumed_runs = [row["run"] for row in rows]
-            plan.goes_on |= any(_is_gated(row) for row in rows)
-            continue
-        payload = plan.payload
-        few.update({wait.id: (plan, Delivery(wait.id, plan.id, payload)) for wait in plan.resumes})
-    if not few:
-        return
+        if len(plan.resumes) > _MANY_WAITS or (plan.resumes and len(plan.incoming.data) > _SHARED_BYTES):
+            many.append(plan)
+        elif plan.resumes:
+            payload = plan.payload
+            few.update({wait.id: (plan, Delivery(wait.id, plan.id, payload)) for wait in plan.resumes})
     deliveries = [delivery for _, delivery in few.values()]
-    for row in await resume_each(connection, deliveries, traced=traced, aftermath=aftermath):
+    for row in await lock_and_resume(connection, tenant, runs, deliveries, traced=traced, aftermath=aftermath):
         for wait in row["waits"]:
             plan, _ = few[wait]
             plan.resumed += 1
             plan.goes_on |= _is_gated(row)
             if row["run"] not in plan.resumed_runs:
                 plan.resumed_runs.append(row["run"])
+    for plan in many:
+        waits = [wait.id for wait in plan.resumes]
+        rows = await resume_waits(
+            connection, waits, event=plan.id, payload=plan.payload, traced=traced, aftermath=aftermath
+        )
+        plan.resumed = sum(len(row["waits"]) for row in rows)
+        plan.resumed_runs = [row["run"] for row in rows]
+        plan.goes_on |= any(_is_gated(row) for row in rows)
 
 
 def _is_gated(row: asyncpg.Record) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from uuid import UUID
 
 import asyncpg
 import msgspec
 
+from services.core.domain.matching import name_hash
 from services.core.engine.accept_plan import EventPlan, Incoming
 from services.core.runtime.ids import ulid_uuid
 from services.core.store.queries import queries, tenant_query
@@ -37,6 +39,26 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What is to be known before waits are looked for: by which definitions, when, along which paths, and whether
+    anybody waits at all. `paths` are by the hash of a name, with their hashes.
+    """
+
+    version: int | None
+    now_ms: int
+    paths: Mapping[int, Sequence[tuple[str, int]]]
+    waited: bool
+
+    @classmethod
+    def of(cls, row: asyncpg.Record) -> Context:
+        """What `rt.begin_accept_v1` answers."""
+        paths: dict[int, list[tuple[str, int]]] = {}
+        for name_h, path, path_h in zip(row["name_hs"] or (), row["paths"] or (), row["path_hs"] or (), strict=True):
+            paths.setdefault(name_h, []).append((path, path_h))
+        return cls(row["version"], row["now_ms"], paths, row["waited"])
+
+
 def firsts(events: Sequence[Incoming]) -> list[int]:
     """For each event of a request the place of the first one with the same dedupe key: its own, unless it is a
     double.
@@ -49,7 +71,7 @@ def firsts(events: Sequence[Incoming]) -> list[int]:
     return places
 
 
-async def accepted_before(
+async def begin_accept(
     connection: asyncpg.Connection,
     tenant: int,
     events: Sequence[Incoming],
@@ -58,9 +80,9 @@ async def accepted_before(
     *,
     again: bool,
     lock_ms: int,
-) -> dict[int, Accepted]:
-    """Register the dedupe keys of the events; what was accepted before, by place. Waits for a duplicate still in
-    flight, for `lock_ms` at most.
+) -> tuple[dict[int, Accepted], Context]:
+    """Register the dedupe keys of the events. What was accepted before, by place, and what is to be known for the
+    others. Waits for a duplicate still in flight, for `lock_ms` at most.
 
     With `again` it also recognizes events of these very calls (`ids`) whose commit's answer was lost: they are no
     duplicates.
@@ -75,29 +97,36 @@ async def accepted_before(
         for place, (event, first) in enumerate(zip(events, firsts(events), strict=True))
         if event.event_id is not None and first == place and place not in known
     }
-    if not keyed:
-        await connection.fetchrow(queries("engine")["assign_xid"], str(lock_ms))
-        return known
-    while keyed:
-        won = await connection.fetch(
-            queries("engine")["accept_ids"],
+    while True:
+        row = await connection.fetchrow(
+            queries("engine")["begin_accept"],
+            lock_ms,
             tenant,
             [src for src, _ in keyed],
             [eid for _, eid in keyed],
             [ids[place] for place in keyed.values()],
             [accept_ids[place] for place in keyed.values()],
-            str(lock_ms),
+            [name_hash(name) for name in {event.name: None for event in events}],
         )
-        lost = keyed.keys() - {(row["src"], row["eid"]) for row in won}
-        if lost:
-            query = tenant_query("engine", "accepted_before", tenant)
-            for row in await connection.fetch(query, tenant, [src for src, _ in lost], [eid for _, eid in lost]):
-                place = keyed[(row["src"], row["eid"])]
-                mine = row["accept_id"].int == accept_ids[place].int
-                known[place] = _from_row(row, duplicate=not mine)
+        assert row is not None, "the door answers one row"
+        lost = keyed.keys() - set(zip(row["new_src"] or (), row["new_eid"] or (), strict=True))
+        if not lost:
+            return known, Context.of(row)
+        query = tenant_query("engine", "accepted_before", tenant)
+        for first in await connection.fetch(query, tenant, [src for src, _ in lost], [eid for _, eid in lost]):
+            place = keyed[(first["src"], first["eid"])]
+            mine = first["accept_id"].int == accept_ids[place].int
+            known[place] = _from_row(first, duplicate=not mine)
         # An original that retention took away between the two statements is no duplicate any more: its id is free.
         keyed = {key: place for key, place in keyed.items() if key in lost and place not in known}
-    return known
+
+
+async def next_context(connection: asyncpg.Connection, tenant: int, names: Iterable[str], *, lock_ms: int) -> Context:
+    """The context of further events of a transaction, which may have opened waits since."""
+    hashes = [name_hash(name) for name in dict.fromkeys(names)]
+    row = await connection.fetchrow(queries("engine")["begin_accept"], lock_ms, tenant, [], [], [], [], hashes)
+    assert row is not None, "the door answers one row"
+    return Context.of(row)
 
 
 def _from_row(row: asyncpg.Record, *, duplicate: bool) -> Accepted:

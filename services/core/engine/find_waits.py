@@ -56,28 +56,6 @@ class Hits:
         return cancels, resumes
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What is to be known before waits are looked for: the version of the definitions, the time, the paths."""
-
-    version: int | None
-    now_ms: int
-    paths: Paths
-
-
-async def read_context(connection: asyncpg.Connection, tenant: int, names: Iterable[str]) -> Context:
-    """The context of events of these names. The transaction must have its number already (rulings C8)."""
-    row = await connection.fetchrow(
-        queries("engine")["accept_context"], tenant, [name_hash(name) for name in dict.fromkeys(names)]
-    )
-    assert row is not None, "an aggregate is one row"
-    paths: dict[int, list[tuple[str, int]]] = {}
-    if row["name_hs"] is not None:
-        for name_h, path, path_h in zip(row["name_hs"], row["paths"], row["path_hs"], strict=True):
-            paths.setdefault(name_h, []).append((path, path_h))
-    return Context(row["version"], row["now_ms"], paths)
-
-
 async def find_hits(
     connection: asyncpg.Connection,
     tenant: int,

@@ -90,13 +90,21 @@ async def resume_waits(
     return list(rows)
 
 
-async def resume_each(
-    connection: asyncpg.Connection, deliveries: Sequence[Delivery], *, traced: bool, aftermath: Aftermath
+async def lock_and_resume(
+    connection: asyncpg.Connection,
+    tenant: int,
+    runs: Sequence[UUID],
+    deliveries: Sequence[Delivery],
+    *,
+    traced: bool,
+    aftermath: Aftermath,
 ) -> list[asyncpg.Record]:
-    """`resume_waits` for waits of different events, at once."""
+    """Lock the rows of runs, as `lock_runs` does, then `resume_waits` for waits of theirs, each with its own event."""
     count = len(deliveries)
     rows = await connection.fetch(
-        queries("engine")["deliver"],
+        queries("engine")["lock_and_deliver"],
+        tenant,
+        runs,
         [delivery.wait for delivery in deliveries],
         ["c"] * count,
         [delivery.payload for delivery in deliveries],

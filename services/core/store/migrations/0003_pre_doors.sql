@@ -215,58 +215,6 @@ begin
     return v_count;
 end $$;
 
--- The start of many runs at once, of any tenants, that were asked for under these versions of their tenants' definitions. Nothing
--- and no row when one of those has moved. p_lock_ms: how long to wait for others who start or accept under the same keys. The
--- waits (w_…) are those of cancel_on.
-create function rt.submit_v1(
-    p_lock_ms int, p_defs_tenant int[], p_defs_v bigint[],
-    p_id uuid[], p_tenant int[], p_wf int[], p_project int[], p_source text[],
-    p_event uuid[], p_event_name text[], p_event_ts bigint[], p_event_data text[],
-    p_idem text[], p_test bool[], p_parent uuid[], p_replay_of uuid[], p_tags text[], p_version text[], p_trace text[],
-    p_max_att smallint[], p_timeout_ms bigint[], p_delay_ms bigint[], p_at_ms bigint[], p_prio smallint[],
-    p_gv bigint[], p_ga bigint[], p_gb bigint[],
-    w_run uuid[] default null, w_tenant int[] default null, w_id uuid[] default null, w_kind text[] default null,
-    w_seq int[] default null, w_sid text[] default null, w_name text[] default null, w_fields text[] default null,
-    w_event text[] default null, w_name_h bigint[] default null, w_path text[] default null, w_path_h bigint[] default null,
-    w_val_h bigint[] default null, w_cond text[] default null, w_child uuid[] default null, w_delay_ms bigint[] default null,
-    w_at_ms bigint[] default null, w_arming bool[] default null, w_lookback_ms bigint[] default null
-) returns table (ord bigint, run uuid, is_new bool, created_ms bigint) language plpgsql as $$
-#variable_conflict use_column
-begin
-    -- A deletion of a project waits for those who hold this lock, and moves the version: the lock comes before the look.
-    lock table rt.live in row exclusive mode;
-    if exists (
-        select from unnest(p_defs_tenant, p_defs_v) u(tenant, v)
-        left join lateral (select d.v from rt.defs_version d where d.tenant = u.tenant offset 0) d on true
-        where d.v is distinct from u.v
-    ) then
-        return;
-    end if;
-    perform set_config('lock_timeout', p_lock_ms::text, true);
-    return query
-        select s.ord, s.run, s.is_new, s.created_ms
-        from rt.start_v1(
-            p_id, p_tenant, p_wf, p_project, p_source, p_event, p_event_name, p_event_ts, p_event_data, p_idem, p_test, p_parent,
-            p_replay_of, p_tags, p_version, p_trace, p_max_att, p_timeout_ms, p_delay_ms, p_at_ms, p_prio, p_gv, p_ga, p_gb) s;
-    if w_run is not null then
-        perform rt.wait_v1(
-            w_run, w_tenant, w_id, w_kind, w_seq, w_sid, w_name, w_fields, w_event, w_name_h, w_path, w_path_h, w_val_h, w_cond,
-            w_child, w_delay_ms, w_at_ms, w_arming, w_lookback_ms);
-    end if;
-end $$;
-
--- Which of these runs are stored already: for starts that are asked for again under the same id.
-create function rt.stored_runs_v1(p_tenant int[], p_id uuid[]) returns table (run uuid) language plpgsql as $$
-#variable_conflict use_column
-declare
-    v_tenant int;
-begin
-    for v_tenant in select distinct u.tenant from unnest(p_tenant) u(tenant) loop
-        return query execute format('select r.id from t_%s.runs r where r.id = any ($1)', v_tenant)
-            using array(select u.id from unnest(p_tenant, p_id) u(tenant, id) where u.tenant = v_tenant);
-    end loop;
-end $$;
-
 -- The hash under which waits for the event of such an end are found; `domain.matching.name_hash` of its name.
 create function rt.run_event_hash(p_status text) returns bigint language sql immutable parallel safe as $$
     select case p_status when 'completed' then -991737743410756256 when 'failed' then 2168381310529891003

@@ -16,8 +16,8 @@ select rt.wait_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $
 -- name: finish
 select * from rt.finish_v1($1, $2, $3, $4, true);
 
--- name: deliver
-select * from rt.deliver_v1($1, $2, $3, $4, $5, $6);
+-- name: lock_and_deliver
+select * from rt.lock_and_deliver_v1($1, $2, $3, $4, $5, $6, $7, $8);
 
 -- name: deliver_event
 -- One event to many waits.
@@ -28,17 +28,8 @@ select * from rt.deliver_v1($1, array_fill('c'::text, array[cardinality($1::uuid
 -- Waits for rows, in the order of ids: only ingest and run control do (rulings C11).
 select id, tenant, owner, parent from rt.live where tenant = $1 and id = any ($2) order by id for no key update;
 
--- name: accept_ids
--- Also gives the transaction its number before the waits are read, so that a look back can tell what it may have missed (C8);
--- $6: how long it waits for locks, in milliseconds.
-with x as materialized (select pg_current_xact_id(), set_config('lock_timeout', $6::text, true))
-insert into rt.event_ids (tenant, src, eid, event, accept_id)
-select $1, u.src, u.eid, u.event, u.accept_id
-from unnest($2::text[], $3::text[], $4::uuid[], $5::uuid[]) u(src, eid, event, accept_id), x order by u.src, u.eid
-on conflict do nothing returning src::text as src, eid;
-
--- name: assign_xid
-select pg_current_xact_id(), set_config('lock_timeout', $1::text, true);
+-- name: begin_accept
+select * from rt.begin_accept_v1($1, $2, $3, $4, $5, $6, $7);
 
 -- name: accepted_before
 select i.src::text as src, i.eid, i.accept_id, e.id, e.name, e.effects
@@ -53,12 +44,6 @@ select id, name, effects from {t}.events where id = any ($1);
 
 -- name: stored_runs
 select id from {t}.runs where id = any ($1);
-
--- name: accept_context
--- All that is to be known before waits are looked for: by which definitions, when, and along which paths.
-select (select v from rt.defs_version where tenant = $1) as version, rt.ms(rt.now()) as now_ms, p.*
-from (select array_agg(w.name_h) as name_hs, array_agg(w.path) as paths, array_agg(w.path_h) as path_hs
-      from rt.wait_path w where w.tenant = $1 and w.name_h = any ($2)) p;
 
 -- name: find_waits
 -- One look into the index a key, whatever the planner knew of the table when it made the plan: `offset 0` keeps it from
