@@ -169,7 +169,7 @@ class Incarnation:
         return self._room()
 
     def _room(self) -> int:
-        return 0 if self._draining or not self.owner.may_invoke else self._slots.free
+        return 0 if self._draining or self._over or not self.owner.may_invoke else self._slots.free
 
     def _may_go_on(self) -> bool:
         return not self._draining and self.owner.may_invoke

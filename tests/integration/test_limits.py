@@ -89,6 +89,22 @@ async def test_a_slot_costs_the_same_however_many_wait_and_whatever_their_keys(h
     assert rounds[2] < 2 * rounds[0], "cancelling and granting, as few and as many wait"
 
 
+async def test_gates_of_workflows_that_are_looked_at_together_have_each_its_own_limit(
+    hand: Hand, rows: LiveRows
+) -> None:
+    limits = {"one": [1], "three": [3], "narrow": [2, EACH], "wide": [4, {"limit": 3, "key": "event.data.k"}]}
+    names = list(limits)
+    await hand.declare(*({"name": name, "concurrency": limits[name]} for name in names))
+    for key in "aaaabbbb":
+        for name in names:
+            await hand.start(name, f'{{"k": "{key}"}}')
+    await rows.rows("update rt.live set slot = false, st = 'b', qk = coalesce(qk, rt.now()) returning id")
+    pairs = [(row["ga"], row["gb"]) for row in await rows.rows("select distinct ga, gb from rt.live")]
+    await Gates(rows.database, Hints(NullPublisher())).grant(pairs)
+    query = "select w.name, count(*) as n from rt.live l join rt.workflows w on w.id = l.wf where slot group by w.name"
+    assert {row["name"]: row["n"] for row in await rows.rows(query)} == {"one": 1, "three": 3, "narrow": 2, "wide": 4}
+
+
 async def test_both_of_two_keys_are_looked_at_from_where_there_is_room(hand: Hand, rows: LiveRows) -> None:
     await declare(hand, EACH, PLACE)
 

@@ -33,7 +33,7 @@ begin
     return v_n;
 end $$;
 
--- Let the oldest blocked runs through one limit's gates. Granters of different gates do not wait for each other.
+-- Let the oldest blocked runs through the gates of a workflow with one limit. Granters of different gates do not wait for each other.
 create function rt.grant_one_v1(p_wf int, p_gates bigint[]) returns table (run uuid, tenant int) language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -43,7 +43,7 @@ begin
     perform pg_advisory_xact_lock_shared(p_wf, 1);
     for v_gate in
         select u.g from (select distinct unnest(p_gates) as g) u
-        where exists (select from rt.live r where r.ga = u.g and r.st = 'b' offset 0)
+        where u.g is not null and exists (select from rt.live r where r.ga = u.g and r.st = 'b' offset 0)
         order by hashint8(u.g), u.g
     loop
         perform pg_advisory_xact_lock(hashint8(v_gate), 2);
@@ -64,7 +64,7 @@ begin
     end loop;
 end $$;
 
--- Let the oldest blocked runs through two limits' gates, where both have room. A run in front of a line whose other gate is
+-- Let the oldest blocked runs through the gates of a workflow with two limits, where both have room. A run in front of a line whose other gate is
 -- full moves to the line of that one: it is looked at again when that one has room.
 create function rt.grant_two_v1(p_wf int, p_ga bigint[], p_gb bigint[]) returns table (run uuid, tenant int) language plpgsql as $$
 #variable_conflict use_column
