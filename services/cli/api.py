@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from types import TracebackType
 from typing import Any, Self
 
@@ -25,7 +26,7 @@ class ApiClient:
     """A client of one gateway with one token. Use as an async context manager."""
 
     def __init__(self, base: str, token: str) -> None:
-        self._base = base.rstrip("/")
+        self._base = api_root(base)
         self._session = aiohttp.ClientSession(
             headers={"Authorization": f"Bearer {token}"}, timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S)
         )
@@ -40,23 +41,50 @@ class ApiClient:
 
     async def call(self, method: str, path: str, body: Any = None, *, raw: bytes | None = None) -> Any:
         """The answer's JSON. `path` starts with `/api/`; `raw` is a body that is JSON already. Raises ApiFailure."""
+        url = f"{self._base}{path}"
         try:
-            async with self._session.request(method, f"{self._base}{path}", json=body, data=raw) as answer:
-                text = await answer.text()
+            async with self._session.request(method, url, json=body, data=raw) as answer:
+                text = await answer.text(errors="replace")
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise ApiFailure(f"{method} {path}: no answer ({type(error).__name__})", 0) from error
+            raise ApiFailure(f"{method} {url}: {_reason(error)}", 0) from error
         try:
             content = json.loads(text) if text else None
         except ValueError:
+            if answer.status < 400:
+                raise ApiFailure(f"{method} {url}: what answers there is not the API of RunR", 0) from None
             content = {"title": text[:200]}
         if answer.status >= 400:
-            raise ApiFailure(f"{method} {path}: {answer.status} {_explain(content)}", answer.status)
+            raise ApiFailure(f"{method} {url}: {answer.status} {_explain(content)}", answer.status)
         return content
+
+
+def api_root(url: str) -> str:
+    """The gateway's URL. That of the API, with `/api`, is what `runr dev` shows, and means the same."""
+    return url.rstrip("/").removesuffix("/api").rstrip("/")
+
+
+def _reason(error: Exception) -> str:
+    """Why there is no answer, for a reader who does not know our libraries."""
+    match error:
+        case aiohttp.ClientConnectorDNSError():
+            return "the host is not known"
+        case aiohttp.ClientConnectorCertificateError():
+            return f"the certificate is not accepted: {error.certificate_error}"
+        case ConnectionRefusedError():
+            return "connection refused"
+        # Of several addresses that fail, one error without a number is made.
+        case OSError(errno=int(number)) if number > 0:
+            return os.strerror(number).lower()
+        case TimeoutError():
+            return f"no answer within {_TIMEOUT_S:g} s"
+    return str(error) or "no answer"
 
 
 def _explain(problem: Any) -> str:
     if not isinstance(problem, dict):
         return str(problem)
     parts = [str(problem[key]) for key in ("title", "detail") if problem.get(key)]
-    parts += [f"{fault.get('path', '')}: {fault.get('message', '')}" for fault in problem.get("errors") or ()]
+    for fault in problem.get("errors") or ():
+        path, message = fault.get("path"), str(fault.get("message", ""))
+        parts.append(f"{path}: {message}" if path else message)
     return "; ".join(parts)

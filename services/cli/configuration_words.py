@@ -101,7 +101,7 @@ OUTSIDE = (
     (
         "RUNR_API_URL",
         "`runr workflows`",
-        "The API, as `https://runr.example.com`; else that of the stack in RUNR_HOME.",
+        "The API, as `https://runr.example.com`, with or without `/api`; else that of the stack in RUNR_HOME.",
     ),
     ("RUNR_TOKEN", "`runr workflows`", "A token for it."),
     ("RUNR_POSTGRES_BIN", "`runr dev`, tests", "A `bin` folder of Postgres 15 or newer instead of the wheel's."),

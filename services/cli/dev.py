@@ -55,6 +55,7 @@ class Dev:
 
     async def run(self, function: str | None) -> int:
         """Starts, prints where to look, waits for the stop."""
+        self._check_port()
         # Before the try: a start that is refused must leave alone what the running stack has written.
         await self._open_servers()
         try:
@@ -76,6 +77,17 @@ class Dev:
             self._stack = await asyncio.to_thread(EmbeddedStack, self._home, self._given, needed)
         except StackFailed as error:
             raise Failure(str(error)) from None
+
+    def _check_port(self) -> None:
+        """Before a server is started for nothing. Raises Failure."""
+        if self._port is None:
+            return
+        if not 0 < self._port < 65_536:
+            raise Failure(f"--port {self._port}: a port is a number from 1 to 65535", EXIT_USAGE)
+        # A stack of this home may be what has it: then it is better told that one runs.
+        running = self._home.recall("stack.json").get("api_url", "")
+        if not running.endswith(f":{self._port}") and not is_free(self._port):
+            raise Failure(_taken(self._port))
 
     async def _settle(self) -> None:
         """Decides every setting of the services; what the caller has set stays."""
@@ -104,7 +116,7 @@ class Dev:
         if self._port is None:
             return self._home.port("api", preferred=_API_PORT)
         if not is_free(self._port):
-            raise Failure(f"port {self._port} is taken; choose another with --port")
+            raise Failure(_taken(self._port))
         return self._port
 
     async def _serve(self, function: str | None) -> None:
@@ -179,6 +191,7 @@ class Dev:
             "stack.json",
             {
                 "api_url": self.api_url,
+                "worker_url": self.environ["RUNR_EXECUTOR_ADDR"],
                 "token": token,
                 "database_url": self.environ["DATABASE_URL"],
                 "nats_url": self.environ["NATS_URL"],
@@ -189,6 +202,7 @@ class Dev:
         sys.stdout.write(
             f"RunR is up.\n\n"
             f"  API        {self.api_url}/api\n"
+            f"  Workers    {self.environ['RUNR_EXECUTOR_ADDR']}\n"
             f"  Token      {token}\n"
             f"  Data       {self._home.path}\n\n"
             f"  curl -H 'Authorization: Bearer {token}' \\\n"
@@ -196,6 +210,10 @@ class Dev:
             f"Ctrl-C stops everything; the data stays.\n"
         )
         sys.stdout.flush()
+
+
+def _taken(port: int) -> str:
+    return f"port {port} is taken; choose another with --port"
 
 
 async def _outcome(keeping: asyncio.Task[None]) -> None:

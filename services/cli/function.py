@@ -19,13 +19,18 @@ _POLL_S = 3.0
 
 def check_function_url(url: str) -> None:
     """Raises Failure when `url` is not one of HTTP with a host, such as an address alone."""
+    if not is_http_url(url):
+        raise Failure(f"--function {url}: not a URL; write it with its scheme, as http://127.0.0.1:8001", EXIT_USAGE)
+
+
+def is_http_url(url: str) -> bool:
+    """Whether `url` is one of HTTP with a host."""
     try:
         parts = urlsplit(url)
-        usable = parts.scheme in {"http", "https"} and bool(parts.hostname)
+        # A port that is none is told when it is read.
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        usable = False
-    if not usable:
-        raise Failure(f"--function {url}: not a URL; write it with its scheme, as http://127.0.0.1:8001", EXIT_USAGE)
+        return False
 
 
 async def register_function(api: ApiClient, url: str) -> Any:

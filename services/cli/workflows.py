@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from services.cli.api import ApiClient
 from services.cli.failure import Failure
+from services.cli.function import is_http_url
 from services.core.runtime.service import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from services.embedded.home import Home
 
@@ -51,14 +52,23 @@ def reach_api(environ: Mapping[str, str]) -> tuple[str, str]:
         )
     if not token:
         raise Failure("RUNR_TOKEN is not set: a token for the API at RUNR_API_URL", EXIT_USAGE)
+    if not is_http_url(base):
+        raise Failure(f"RUNR_API_URL is {base}: it must begin with http:// or https:// and name a host", EXIT_USAGE)
     return base, token
 
 
 def _read(file: str) -> bytes:
+    """The file as it is, once it is known to be JSON. Raises Failure."""
     try:
-        return Path(file).read_bytes()
+        text = Path(file).read_bytes()
+        json.loads(text)
     except OSError as error:
         raise Failure(f"--file {file}: {error.strerror or type(error).__name__}", EXIT_USAGE) from None
+    except RecursionError:
+        raise Failure(f"--file {file}: nested too deeply", EXIT_USAGE) from None
+    except ValueError as error:
+        raise Failure(f"--file {file}: not JSON: {error}", EXIT_USAGE) from None
+    return text
 
 
 def _tell(project: str, synced: Mapping[str, Any], stored: Mapping[str, Any] | None) -> None:
@@ -67,10 +77,20 @@ def _tell(project: str, synced: Mapping[str, Any], stored: Mapping[str, Any] | N
     if stored is not None:
         lines.append(f"stored    a file of {stored['workflows']} workflows")
         lines += [f"warning   {warning}" for warning in stored["warnings"]]
-    lines.append(f"{status['status']:10}{status['message'] or project}")
+    if _is_workers_own(synced):
+        lines.append(f"{'workers':10}{project} is served by workers: nothing to sync")
+    else:
+        lines.append(f"{status['status']:10}{status['message'] or project}")
     lines += [f"warning   {warning}" for warning in status["warnings"] or ()]
     lines += [f"          {workflow['name']}{_paused(workflow)}" for workflow in synced["workflows"]]
     sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _is_workers_own(synced: Mapping[str, Any]) -> bool:
+    """Whether the list is still the one that a worker brought: a function that was asked would have replaced it."""
+    workflows = synced["workflows"]
+    brought = bool(workflows) and all(workflow["source"] == "worker" for workflow in workflows)
+    return brought and synced["sync"]["status"] == "synced"
 
 
 def _paused(workflow: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ from services.core.engine.declare import Declared, DefsChanged
 from services.core.engine.definitions import DefinitionsCache, ProjectEntry
 from services.core.engine.projects import require_workflow_trigger
 from services.core.engine.signing_keys import OpenKeys, fingerprint, new_key, open_keys
-from services.core.engine.sync import Syncer
+from services.core.engine.sync import NoEndpoint, Syncer
 from services.core.engine.tokens import actor_of
 from services.core.runtime.clock import Clock
 from services.core.runtime.sealing import Sealer
@@ -160,7 +160,7 @@ class ProjectFunctions:
         entry = known.project_by_slug.get(slug)
         url = None if entry is None else endpoint_of(entry, self._settings)
         if entry is None or url is None:
-            raise FunctionFault("FunctionUnreachable", "the project has no endpoint: set endpoint_url")
+            raise NoEndpoint
         if not entry.keys:
             raise FunctionFault("SignatureRejected", "the project has no signing key that opens: rotate it")
         return await introspect(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from typing import Any
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from services.core.runtime.lifecycle import Component
 from services.core.runtime.parse import Address
@@ -40,6 +43,7 @@ class HttpServer(Component):
         runner = web.AppRunner(
             self._app,
             access_log=None,
+            logger=_ServerLog(logging.getLogger(__name__), {}),
             handle_signals=False,
             # A few compressed bytes may hold gigabytes, and broken ones would end the connection without an answer.
             auto_decompress=False,
@@ -70,3 +74,13 @@ class HttpServer(Component):
             # aiohttp waits the grace for requests to end, cancels them, and waits as long again.
             async with asyncio.timeout(2 * self._grace_s + 1.0):
                 await runner.cleanup()
+
+
+class _ServerLog(logging.LoggerAdapter[logging.Logger]):
+    """What aiohttp says of itself. Bytes that are not HTTP are their sender's fault: they are answered with 400."""
+
+    def exception(self, msg: object, *args: object, exc_info: Any = True, **more: Any) -> None:
+        if isinstance(exc_info, HttpProcessingError):
+            self.debug("what a client sent is not HTTP: %s", exc_info.message)
+        else:
+            super().exception(msg, *args, exc_info=exc_info, **more)

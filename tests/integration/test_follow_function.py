@@ -38,6 +38,7 @@ async def test_the_registration_is_repeated_until_it_is_taken_and_then_not_again
     app.router.add_patch(APP, patch)
     app.router.add_post(SYNC, sync)
     async with TestServer(app) as server:
+        app_url = server.make_url(APP)
         following = asyncio.create_task(follow_function(str(server.make_url("/")), "token", URL))
         async with asyncio.timeout(10):
             for _ in range(3):
@@ -47,7 +48,7 @@ async def test_the_registration_is_repeated_until_it_is_taken_and_then_not_again
             await following
     assert registered == [{"endpoint_url": URL}]
     assert capsys.readouterr().out.splitlines() == [
-        f"function {URL}: PATCH {APP}: 503 Unavailable",
-        f"function {URL}: PATCH {APP}: 422 Not valid",
+        f"function {URL}: PATCH {app_url}: 503 Unavailable",
+        f"function {URL}: PATCH {app_url}: 422 Not valid",
         f"function {URL}: order",
     ]

@@ -98,6 +98,13 @@ class _Found:
     status: SyncStatus
 
 
+class NoEndpoint(FunctionFault):
+    """There is nobody to ask: the project has no endpoint."""
+
+    def __init__(self) -> None:
+        super().__init__("FunctionUnreachable", "the project has no endpoint: set endpoint_url")
+
+
 class Syncer:
     """Syncs one project at a time, whoever asks for it."""
 
@@ -171,11 +178,15 @@ class Syncer:
     async def _stand_in(self, asked: ProjectRow, fault: FunctionFault) -> tuple[Declared, bool]:
         """The function was asked in vain: the stored file takes its place, as it is now. Raises InvalidInput.
 
-        A sync that has reached the function meanwhile knows better, and stays.
+        A sync that has reached the function meanwhile knows better, and stays. So does the list that a worker brought
+        to a project without an endpoint: there is nothing to sync.
         """
         async with self._database.transaction() as connection:
             project = await lock_project(connection, asked.tenant, asked.slug)
             if _reached_since(asked, project):
+                return await read_declared(connection, project.tenant, project.slug), False
+            if isinstance(fault, NoEndpoint) and project.defs_source == "worker":
+                await _leave_to_workers(connection, project)
                 return await read_declared(connection, project.tenant, project.slug), False
             if fault.name in _NOT_REACHED and project.defs_file is not None:
                 return await _take(connection, project, await _filed(project.defs_file, fault, self._most))
@@ -193,6 +204,13 @@ async def _take(connection: asyncpg.Connection, project: ProjectRow, found: _Fou
     changed = await replace_definitions(connection, project, found.checked.definitions, source=found.source)
     await set_synced(connection, project.tenant, project.id, found.status.to_json())
     return await read_declared(connection, project.tenant, project.slug), changed
+
+
+async def _leave_to_workers(connection: asyncpg.Connection, project: ProjectRow) -> None:
+    """Workers serve the project, which is locked: a sync of an endpoint that it had once is no fault any more."""
+    stored = None if project.sync_status is None else SyncStatus.from_json(project.sync_status)
+    if stored is None or stored.state != "synced":
+        await set_synced(connection, project.tenant, project.id, SyncStatus("synced").to_json())
 
 
 def _reached_since(asked: ProjectRow, now: ProjectRow) -> bool:
