@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -122,6 +123,8 @@ def test_data_and_token_survive_a_restart_and_sigterm_leaves_nothing(home: Home)
     with dev(home) as again:
         assert again.about["token"] == stack.about["token"]
         assert again.about["api_url"] == stack.about["api_url"]
+        host, _, port = again.about["worker_url"].rpartition(":")
+        socket.create_connection((host, int(port)), DEADLINE_S).close()
         assert again.call(f"/api/events/{event_id}")["name"] == "order.created"
 
 

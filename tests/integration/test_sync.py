@@ -13,7 +13,7 @@ import pytest
 from services.core.domain.caller import Caller
 from services.core.domain.endpoint import EndpointPolicy
 from services.core.domain.errors import Conflict, InvalidInput, NotFound
-from services.core.domain.function_answer import Introspection
+from services.core.domain.function_answer import Introspection, SdkInfo
 from services.core.domain.op import FunctionFault
 from services.core.engine.declare import Declarer
 from services.core.engine.definitions import DefinitionsCache
@@ -120,6 +120,26 @@ async def test_a_checkpoint_that_the_function_does_not_know_is_a_warning(
     status = await status_of(database, tenant)
     assert (status.state, status.warnings) == ("synced", warnings)
     assert await declared(database, tenant) == ["bill", "ship"]
+
+
+@pytest.mark.parametrize("before", ["nothing", "a failed sync of an endpoint that it had", "a stored file"])
+async def test_a_project_that_workers_alone_serve_has_nothing_to_sync(
+    functions: ProjectFunctions, database: Database, caller: Caller, tenant: int, before: str
+) -> None:
+    brought = Introspection(sdk=SdkInfo(name="fake"), workflows=[{"name": "quote"}], capabilities=frozenset())
+    await Syncer(database, lambda _: None).accept(tenant, "default", brought, code_version=3)
+    if before == "a failed sync of an endpoint that it had":
+        await functions.set_endpoint(caller, "default", "http://127.0.0.1:1")
+        assert (await status_of(database, tenant)).state == "failed"
+        await functions.set_endpoint(caller, "default", None)
+    elif before == "a stored file":
+        await Declarer(database, lambda _: None).store_file(tenant, "default", b'[{"name": "filed"}]')
+    synced = await functions.sync(tenant, "default")
+    assert [(each.name, each.source) for each in synced.records()] == [("quote", "worker")]
+    status = await status_of(database, tenant)
+    assert (status.state, status.message) == ("synced", "")
+    if before != "a failed sync of an endpoint that it had":
+        assert status.code_version == 3
 
 
 async def test_setting_an_endpoint_syncs(
