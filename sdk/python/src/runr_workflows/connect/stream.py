@@ -87,6 +87,7 @@ class Stream:
         self._call = call
         self._read = list(read)
         self._has_heard = False
+        self._has_said_all = False
 
     async def run(self, receive: Receive) -> None:
         """Sends and receives until the stream is closed from here and everything is said.
@@ -103,7 +104,8 @@ class Stream:
             for task in (reading, *others):  # the reader first: it knows best why
                 if task.done():
                     task.result()
-            raise StreamLost("the engine closed the stream")
+            if not self._has_said_all:  # else the engine's end answers ours, and only came before our call returned
+                raise StreamLost("the engine closed the stream")
         finally:
             for task in (reading, *others):
                 task.cancel()
@@ -133,6 +135,7 @@ class Stream:
                 # Why is for the reader to say, which sees what the engine sent before it closed.
                 await asyncio.sleep(_CLOSE_S)
                 raise StreamLost("the stream broke") from error
+        self._has_said_all = True
         await self._call.done_writing()
 
     async def _beat(self) -> None:
