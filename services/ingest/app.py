@@ -97,71 +97,90 @@ class _Reads(DatabaseComponent):
     name = "database-reads"
 
 
+class _Parts:
+    """What the services of ingest share; opens nothing."""
+
+    def __init__(self, settings: Settings, runtime: Runtime) -> None:
+        url = settings.database.url
+        self.settings = settings
+        self.runtime = runtime
+        self.database = Database(url, name="runr-ingest", size=_WRITERS)
+        self.starts = Database(url, name="runr-ingest-starts", size=LANES)
+        self.reads = Database(url, name="runr-ingest-reads", size=_READERS)
+        self.bus = Bus(settings.nats.url, prefix=settings.nats.prefix, client_name="runr-ingest")
+        self.hints = Hints(self.bus)
+        self.theirs = DatabaseClock(runtime.clock)
+        self.ids = UlidFactory(self.theirs, runtime.random)
+        self.sealer = Sealer(settings.encryption.key)
+        self.definitions = DefinitionsCache(None, clock=runtime.clock)
+        self.traces = RunTraces(self.database, runtime.telemetry)
+        self.authenticator = StoreAuthenticator(self.reads, runtime.clock)
+        self.submissions = Submissions(self.authenticator, runtime.telemetry, self.theirs)
+        limits = settings.limits
+        self.event_limits = EventLimits(events=limits.events_per_request, event_bytes=limits.event_bytes)
+        turns = FairTurns(_WRITERS, each=_TENANT_WRITERS, patience_s=_PATIENCE_S)
+        self.acceptor = EventAcceptor(
+            self.database, self.definitions, self.hints, self.ids, self.traces, turns, runtime.clock
+        )
+        self.deliverer = MessageDeliverer(self.acceptor, self.event_limits)
+
+    def event_service(self) -> EventService:
+        """Everything about events."""
+        grace_ms = self.settings.functions.key_rotation_grace_ms
+        sink = QueueSink(self.reads, self.sealer, self.deliverer, key_grace_ms=grace_ms)
+        sends = SendService(self.acceptor, self.event_limits, self.submissions)
+        return EventService(sends, EventReader(self.reads), sink)
+
+    def run_service(self, ends: RunEnds, reader: RunReader) -> RunService:
+        """Everything about runs."""
+        database, definitions, hints = self.database, self.definitions, self.hints
+        limits = StartLimits(
+            data_bytes=self.settings.limits.start_bytes, key_bytes=self.settings.limits.idempotency_key_bytes
+        )
+        starter = RunStarter(self.starts, definitions, hints, self.ids, self.traces, self.runtime.clock)
+        verbs = RunVerbs(
+            RunCanceller(database, hints, self.traces),
+            RunRetrier(database, definitions, hints),
+            RunReplayer(database, definitions, hints, self.ids, self.traces),
+        )
+        return RunService(StartService(starter, reader, limits, self.submissions), verbs, reader, ends, limits)
+
+
 def build(settings: Settings, runtime: Runtime) -> list[Component]:
     """The components of ingest, lowest dependency first; opens nothing.
 
     Ready means that the database answers. NATS is no condition: without it work is found a little later.
     """
-    database = Database(settings.database.url, name="runr-ingest", size=_WRITERS)
-    reads = Database(settings.database.url, name="runr-ingest-reads", size=_READERS)
-    bus = Bus(settings.nats.url, prefix=settings.nats.prefix, client_name="runr-ingest")
-    theirs = DatabaseClock(runtime.clock)
-    ids = UlidFactory(theirs, runtime.random)
+    parts = _Parts(settings, runtime)
+    bus = parts.bus
     runtime.health.observe("nats", lambda: "connected" if bus.connected else "away")
-    hints = Hints(bus)
-    sealer = Sealer(settings.encryption.key)
-    definitions = DefinitionsCache(None, clock=runtime.clock)
-    reader = RunReader(reads)
+    reader = RunReader(parts.reads)
     ends = RunEnds(reader, runtime.clock)
-    traces = RunTraces(database, runtime.telemetry)
-    limits = EventLimits(events=settings.limits.events_per_request, event_bytes=settings.limits.event_bytes)
-    turns = FairTurns(_WRITERS, each=_TENANT_WRITERS, patience_s=_PATIENCE_S)
-    acceptor = EventAcceptor(database, definitions, hints, ids, traces, turns, runtime.clock)
-    deliverer = MessageDeliverer(acceptor, limits)
-    sink = QueueSink(reads, sealer, deliverer, key_grace_ms=settings.functions.key_rotation_grace_ms)
-    bridge = _bridge(settings, runtime, bus, database, deliverer)
-    authenticator = StoreAuthenticator(reads, runtime.clock)
-    submissions = Submissions(authenticator, runtime.telemetry, theirs)
-    events = EventService(SendService(acceptor, limits, submissions), EventReader(reads), sink)
-    starts = Database(settings.database.url, name="runr-ingest-starts", size=LANES)
-    start_limits = StartLimits(data_bytes=settings.limits.start_bytes, key_bytes=settings.limits.idempotency_key_bytes)
-    starter = RunStarter(starts, definitions, hints, ids, traces, runtime.clock)
-    runs = RunService(
-        StartService(starter, reader, start_limits, submissions),
-        RunVerbs(
-            RunCanceller(database, hints, traces),
-            RunRetrier(database, definitions, hints),
-            RunReplayer(database, definitions, hints, ids, traces),
-        ),
-        reader,
-        ends,
-        start_limits,
-    )
     services: list[Registration] = [
-        (event_service_pb2_grpc.add_EventServiceServicer_to_server, events),
-        (run_service_pb2_grpc.add_RunServiceServicer_to_server, runs),
+        (event_service_pb2_grpc.add_EventServiceServicer_to_server, parts.event_service()),
+        (run_service_pb2_grpc.add_RunServiceServicer_to_server, parts.run_service(ends, reader)),
     ]
     server = RpcServer(
         settings.listen.grpc or settings.peers.ingest,
         services,
-        authenticator=authenticator,
+        authenticator=parts.authenticator,
         telemetry=runtime.telemetry,
         credentials=server_credentials(settings.security),
         plaintext=settings.security.plaintext,
         name="grpc-ingest",
     )
-    # The last is drained first: callers who wait for a run are let go before the server waits for them.
+    # The last is drained first: who waits for a run is let go, and streams end, before the server waits for its calls.
     return [
-        DatabaseComponent(database, runtime.health),
-        _Starts(starts, runtime.health),
-        _Reads(reads, runtime.health),
-        ClockKeeper(reads, theirs, runtime.health),
-        KeyCheck(reads, sealer),
-        traces,
+        DatabaseComponent(parts.database, runtime.health),
+        _Starts(parts.starts, runtime.health),
+        _Reads(parts.reads, runtime.health),
+        ClockKeeper(parts.reads, parts.theirs, runtime.health),
+        KeyCheck(parts.reads, parts.sealer),
+        parts.traces,
         bus,
-        bridge,
+        _bridge(settings, runtime, bus, parts.database, parts.deliverer),
         server,
-        submissions,
+        parts.submissions,
         ends,
     ]
 

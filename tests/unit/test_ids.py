@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.core.runtime.ids import UlidFactory, ulid_text, ulid_unix_ms, ulid_uuid
+from services.core.runtime.ids import UlidFactory, ids_from, ulid_text, ulid_unix_ms, ulid_uuid
+from services.core.runtime.pooled_random import PooledRandom
 
 
 class SetClock:
@@ -38,6 +39,25 @@ def test_ids_rise_whatever_the_clock_does(times: list[int], seed: int) -> None:
     made = [factory.new() for _ in times]
     assert made == sorted(set(made))
     assert ulid_unix_ms(made[0]) == times[0]
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**47), st.integers(1, 200)), min_size=1, max_size=20), st.integers())
+def test_ids_in_a_row_are_nobody_elses(wanted: list[tuple[int, int]], seed: int) -> None:
+    factory = UlidFactory(SetClock(*(time for time, _ in wanted)), random.Random(seed))
+    made = [id for _, count in wanted for id in ids_from(factory.block(count), count)]
+    assert made == sorted(set(made))
+    assert len(made) == sum(count for _, count in wanted)
+
+
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=50))
+def test_pooled_random_has_as_many_bits_as_are_asked_for(sizes: list[int]) -> None:
+    source = PooledRandom()
+    drawn = [source.getrandbits(size) for size in sizes]
+    assert all(0 <= number < 1 << size for number, size in zip(drawn, sizes, strict=True))
+    assert source.getrandbits(8 * 10_000).bit_length() > 8 * 9_000, "more than a pool"
+    assert len({source.getrandbits(80) for _ in range(2_000)}) == 2_000
+    with pytest.raises(ValueError, match="non-negative"):
+        source.getrandbits(-1)
 
 
 def test_a_full_millisecond_runs_over_into_the_next() -> None:
