@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -10,8 +11,10 @@ from functools import partial
 import pytest
 from runr_workflows import Context, Step, Workflows
 
+from services.core.runtime.ids import ulid_uuid
 from services.core.store.database import Database
 from tests.support import invariants
+from tests.support.postgres import run_apart
 from tests.support.rest import Rest, step_of
 from tests.support.stack import Servers, Stack
 from tests.support.still_clock import StillClock
@@ -22,17 +25,42 @@ HOUR_MS = 3_600_000
 AHEAD = pytest.mark.parametrize("ahead_ms", [-60_000, -4_000, 4_000, 60_000])
 
 
+@pytest.fixture(scope="module")
+def stack(servers: Servers) -> Iterator[Stack]:
+    """Two executors."""
+    made = Stack(servers, settings=SHORT, replicas={"executor": 2})
+    run_apart(made.__aenter__())
+    try:
+        run_apart(take_over_the_clock(made))
+        yield made
+        run_apart(invariants.check(made.database_url))
+    finally:
+        run_apart(made.close())
+
+
+async def take_over_the_clock(stack: Stack) -> None:
+    async with opened(stack) as database:
+        await StillClock.install(database)
+
+
 @asynccontextmanager
-async def clocked(servers: Servers) -> AsyncIterator[tuple[Stack, StillClock]]:
-    """Two executors and the clock of their database."""
-    async with Stack(servers, settings=SHORT, replicas={"executor": 2}) as stack:
-        database = Database(stack.database_url, name="clock", size=1)
-        await database.open()
-        try:
-            yield stack, await StillClock.install(database)
-            await invariants.check(stack.database_url)
-        finally:
-            await database.close()
+async def opened(stack: Stack) -> AsyncIterator[Database]:
+    database = Database(stack.database_url, name="clock", size=1)
+    await database.open()
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
+@pytest.fixture
+async def clock(stack: Stack) -> AsyncIterator[StillClock]:
+    """The clock of their database, which is right before each test, and after it."""
+    async with opened(stack) as database:
+        taken = StillClock(database)
+        await taken.run_from(datetime.now(UTC).isoformat())
+        yield taken
+        await taken.run_from(datetime.now(UTC).isoformat())
 
 
 def working(wf: Workflows, bodies: Bodies) -> None:
@@ -59,6 +87,12 @@ async def now_ms(stack: Stack) -> int:
     return shown
 
 
+async def again(stack: Stack, name: str) -> None:
+    """Kill it and start it again."""
+    await stack.kill(name)
+    await stack.start(name)
+
+
 async def watched(rest: Rest, stack: Stack) -> None:
     """Return when the scheduler has beaten eight times more: its rescue has looked as often meanwhile."""
     count = partial(stack.value, "select max(beats) from rt.owner where kind = 'scheduler' and not dead")
@@ -68,33 +102,30 @@ async def watched(rest: Rest, stack: Stack) -> None:
 
 @AHEAD
 async def test_c21_processes_whose_clocks_are_off_lose_no_event_and_wake_nobody_early(
-    servers: Servers, ahead_ms: int
+    stack: Stack, clock: StillClock, ahead_ms: int
 ) -> None:
-    async with clocked(servers) as (stack, clock):
-        await clock.step(ahead_ms)
-        # They come to a database whose clock is not theirs.
-        for name in ("ingest", "executor", "executor-2"):
-            await stack.kill(name)
-            await stack.start(name)
-        async with stack.tenant() as rest, serving(rest, working) as bodies:
-            bodies.hold("work")
-            looking = await rest.start("looks-back")
-            until_ms = await now_ms(stack) + 4_000
-            until = datetime.fromtimestamp(until_ms / 1_000, UTC)
-            sleeping = await rest.start("sleeps", {"until": until.isoformat()})
-            await bodies.reached(looking, "work")
-            await rest.send("paid", {"of": "before the wait"})
-            bodies.let_go("work")
-            assert await rest.completed(looking) == "before the wait"
-            await rest.completed(sleeping)
-            woke_ms = await stack.value("select rt.ms(t1) from rt.steps where sid = 'z'")
-            assert 0 <= woke_ms - until_ms < 2_000
+    await clock.step(ahead_ms)
+    # They come to a database whose clock is not theirs.
+    await asyncio.gather(*(again(stack, name) for name in ("ingest", "executor", "executor-2")))
+    async with stack.tenant() as rest, serving(rest, working) as bodies:
+        bodies.hold("work")
+        looking = await rest.start("looks-back")
+        until_ms = await now_ms(stack) + 4_000
+        until = datetime.fromtimestamp(until_ms / 1_000, UTC)
+        sleeping = await rest.start("sleeps", {"until": until.isoformat()})
+        await bodies.reached(looking, "work")
+        await rest.send("paid", {"of": "before the wait"})
+        bodies.let_go("work")
+        assert await rest.completed(looking) == "before the wait"
+        await rest.completed(sleeping)
+        woke_ms = await stack.value("select rt.ms(t1) from rt.steps where sid = 'z' and run = $1", ulid_uuid(sleeping))
+        assert 0 <= woke_ms - until_ms < 2_000
 
 
 async def test_c19_c21_no_step_of_the_databases_clock_takes_runs_from_the_living_or_leaves_them_with_the_dead(
-    servers: Servers,
+    stack: Stack, clock: StillClock
 ) -> None:
-    async with clocked(servers) as (stack, clock), stack.tenant() as rest, serving(rest, working) as bodies:
+    async with stack.tenant() as rest, serving(rest, working) as bodies:
         bodies.hold("work")
         runs = [await rest.start("held") for _ in range(8)]
         for run in runs:

@@ -7,11 +7,13 @@ from collections import deque
 from services.core.runtime.clock import Clock
 
 _KEPT = 8
+_SET_BACK_MS = 1_000
+"""What is told takes less than so long on its way; ids may be off by much more."""
 
 
 class ToldClock:
     """A `Clock` whose wall is the database's. What is told is late by its way here, so of the last few times that were
-    told the one that is furthest ahead counts.
+    told the one that is furthest ahead counts, until the database's clock is seen to have been set back.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -21,7 +23,10 @@ class ToldClock:
 
     def learn(self, now_ms: int) -> None:
         """Ingest has said what time it is."""
-        self._offsets.append(now_ms - self._clock.monotonic() * 1_000)
+        offset = now_ms - self._clock.monotonic() * 1_000
+        if self._ahead is not None and offset < self._ahead - _SET_BACK_MS:
+            self._offsets.clear()
+        self._offsets.append(offset)
         self._ahead = max(self._offsets)
 
     def unix_ms(self) -> int:
