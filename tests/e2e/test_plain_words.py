@@ -8,6 +8,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import pytest
@@ -17,17 +18,25 @@ from services.core.runtime.health import Health, HealthServer, NotReady
 from services.core.runtime.parse import Address
 from services.core.runtime.python_child import python_command, python_environ
 from services.embedded.stack import EmbeddedStack
-from tests.support.homes import temporary_home
+from tests.support.postgres import Databases
 
 KEY = base64.b64encode(bytes(32)).decode()
 NOBODY_THERE = "127.0.0.1:1"
 
 
+class Needs(NamedTuple):
+    """What a service needs: URLs."""
+
+    postgres: str
+    nats: str
+
+
 @pytest.fixture(scope="module")
-def stack() -> Iterator[EmbeddedStack]:
-    with temporary_home("words") as home, EmbeddedStack(home) as opened:
-        assert runr("migrate", DATABASE_URL=opened.urls["postgres"]).returncode == 0
-        yield opened
+def needs(databases: Databases, nats_stack: EmbeddedStack) -> Iterator[Needs]:
+    url = databases.make()
+    assert runr("migrate", DATABASE_URL=url).returncode == 0
+    yield Needs(url, nats_stack.urls["nats"])
+    databases.drop(url)
 
 
 def runr(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -42,9 +51,9 @@ def runr(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def wrong(stack: EmbeddedStack) -> list[tuple[str, str]]:
+def wrong(needs: Needs) -> list[tuple[str, str]]:
     """URLs that do not work, each with what must be said."""
-    url = stack.urls["postgres"]
+    url = needs.postgres
     parts = urlsplit(url)
     return [
         (url.replace(str(parts.password), "guess"), "password authentication failed"),
@@ -52,10 +61,10 @@ def wrong(stack: EmbeddedStack) -> list[tuple[str, str]]:
     ]
 
 
-def test_a_database_that_refuses_is_told_in_a_sentence(stack: EmbeddedStack) -> None:
-    for url, said in wrong(stack):
+def test_a_database_that_refuses_is_told_in_a_sentence(needs: Needs) -> None:
+    for url, said in wrong(needs):
         for arguments in (["migrate"], ["serve", "scheduler"]):
-            ended = runr(*arguments, DATABASE_URL=url, NATS_URL=stack.urls["nats"], RUNR_ENCRYPTION_KEY=KEY)
+            ended = runr(*arguments, DATABASE_URL=url, NATS_URL=needs.nats, RUNR_ENCRYPTION_KEY=KEY)
             assert ended.returncode == 1, ended.stderr
             assert said in ended.stderr.replace('\\"', '"')
             assert f"127.0.0.1:{urlsplit(url).port}" in ended.stderr
@@ -63,7 +72,7 @@ def test_a_database_that_refuses_is_told_in_a_sentence(stack: EmbeddedStack) -> 
             assert "guess" not in ended.stderr
 
 
-def test_a_taken_port_is_told_in_a_sentence(stack: EmbeddedStack) -> None:
+def test_a_taken_port_is_told_in_a_sentence(needs: Needs) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -71,8 +80,8 @@ def test_a_taken_port_is_told_in_a_sentence(stack: EmbeddedStack) -> None:
         ended = runr(
             "serve",
             "scheduler",
-            DATABASE_URL=stack.urls["postgres"],
-            NATS_URL=stack.urls["nats"],
+            DATABASE_URL=needs.postgres,
+            NATS_URL=needs.nats,
             RUNR_ENCRYPTION_KEY=KEY,
             RUNR_HEALTH_ADDR=address,
         )
