@@ -81,6 +81,6 @@ class _ServerLog(logging.LoggerAdapter[logging.Logger]):
 
     def exception(self, msg: object, *args: object, exc_info: Any = True, **more: Any) -> None:
         if isinstance(exc_info, HttpProcessingError):
-            self.debug("what a client sent is not HTTP: %s", exc_info.message)
+            self.debug("what a client sent is not HTTP: %s", exc_info.message.partition("\n")[0])
         else:
             super().exception(msg, *args, exc_info=exc_info, **more)
