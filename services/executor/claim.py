@@ -119,7 +119,7 @@ class Claimer:
 
     async def _claim_hinted(self) -> None:
         room = min(self._room(), _BATCH)
-        # Where tenants share, many of these runs may be of one that has its share: the others' must not stand behind them.
+        # Where tenants share, many of these runs may be of one that has its share: others must not stand behind them.
         runs = [self._hinted.popleft() for _ in range(min(_BATCH if self._shared else room, len(self._hinted)))]
         async with self._database.connection() as connection:
             begun_ns = self._spans.now_ns()
