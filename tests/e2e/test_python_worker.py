@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -116,17 +116,13 @@ async def test_what_comes_while_a_step_executes_lets_the_step_beside_it_go_on(st
             await gate.wait()
             return "long"
 
-        async def opened() -> None:
+        async def heard(*waiting: Awaitable[Any]) -> Any:
+            event, end, _ = await asyncio.gather(*waiting)
             gate.set()
+            return [event["name"], end]
 
-        async def branch() -> Any:
-            event = await step.wait_for_event("hear", "told")
-            await step.sleep("nap", "50ms")
-            end = await step.invoke("child", child)
-            await step.run("open", opened)
-            return [event and event["name"], end]
-
-        return list(await asyncio.gather(step.run("blocked", blocked), branch()))
+        waiting = (step.wait_for_event("hear", "told"), step.invoke("child", child), step.sleep("nap", "50ms"))
+        return list(await asyncio.gather(heard(*waiting), step.run("blocked", blocked)))
 
     async with working(stack, wf):
         run = await rest.start("beside")
@@ -134,7 +130,7 @@ async def test_what_comes_while_a_step_executes_lets_the_step_beside_it_go_on(st
         while not await stack.value("select count(*) from rt.wait where event = 'told'"):
             await asyncio.sleep(0.02)
         await rest.send("told")
-        assert await rest.completed(run) == ["long", ["told", "child"]]
+        assert await rest.completed(run) == [["told", "child"], "long"]
 
 
 async def test_many_runs_of_sync_and_async_code_side_by_side(stack: Stack, rest: Rest) -> None:

@@ -125,6 +125,8 @@ class _Scope:
         self._pending += 1
         try:
             async with turn:
+                if self.code is not None and self.code.has_company and asyncio.current_task() is not self.main:
+                    self._replay.end_with_next()  # in a replay, code of other tasks may come to a call before this one
                 return await drive_async(self._replay.perform(call, step_id), self._execute)
         finally:
             self._pending -= 1
