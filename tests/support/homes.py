@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from services.embedded.home import PORTS, Home, temporary_folder
@@ -19,6 +21,8 @@ _SERVICES = ("gateway", "ingest", "scheduler", "executor")
 @contextmanager
 def temporary_home(prefix: str, *, in_memory: bool = False) -> Iterator[Home]:
     """A home in the temp folder, gone afterwards; `in_memory` where the machine has the room for it."""
+    if in_memory:
+        _clear_leftovers()
     with temporary_folder(prefix, _MEMORY if in_memory and _has_room() else None) as folder:
         home = Home(folder, _ports())
         for name in _SERVERS:
@@ -43,6 +47,14 @@ def _ports() -> range:
     share = len(_WORKERS_PORTS) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
     place = int(worker.removeprefix("gw"))
     return _WORKERS_PORTS[place * share : (place + 1) * share]
+
+
+def _clear_leftovers() -> None:
+    """Remove what killed sessions have left in memory: homes whose keeper has gone, and with it their lock."""
+    for lock in _MEMORY.glob("runr-*/lock"):
+        with suppress(OSError), lock.open("r+") as held:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(lock.parent, ignore_errors=True)
 
 
 def _has_room() -> bool:
