@@ -287,7 +287,8 @@ def interpreters() -> Iterator[Path]:
 @as_root
 def test_an_ordinary_user_runs_it_all_as_itself() -> None:
     with temporary_home("user") as home:
-        os.chown(home.path, NOBODY, NOBODY)
+        for path in (home.path, *home.path.rglob("*")):
+            os.chown(path, NOBODY, NOBODY)
         python = next((path for path in interpreters() if nobody_can_reach(path)), None)
         if python is None:
             pytest.skip("no Python of this version that another user may run")
