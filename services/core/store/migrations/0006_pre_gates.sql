@@ -33,7 +33,7 @@ begin
     return v_n;
 end $$;
 
--- Let the oldest blocked runs through the gates of a workflow with one limit. Granters of different gates do not wait for each other.
+-- Let the oldest blocked runs through gates of a workflow with one limit. Granters of different gates do not wait for each other.
 create function rt.grant_one_v1(p_wf int, p_gates bigint[]) returns table (run uuid, tenant int) language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -64,8 +64,8 @@ begin
     end loop;
 end $$;
 
--- Let the oldest blocked runs through the gates of a workflow with two limits, where both have room. A run in front of a line whose other gate is
--- full moves to the line of that one: it is looked at again when that one has room.
+-- Let the oldest blocked runs through gates of a workflow with two limits, where both have room. A run in front of a line whose
+-- other gate is full moves to the line of that one: it is looked at again when that one has room.
 create function rt.grant_two_v1(p_wf int, p_ga bigint[], p_gb bigint[]) returns table (run uuid, tenant int) language plpgsql as $$
 #variable_conflict use_column
 declare
