@@ -44,6 +44,9 @@ class Dispatcher:
                 return False  # whoever has a worker with room takes it
             if session is None:
                 await self._affinities.assign(lease, None)
+                if "b" in lease.open_steps.values():
+                    # A step waits for its next attempt. A request over HTTP cannot say so: it would be one.
+                    return await self._stream.rest(lease)
                 return await self._http.drive(lease)
             if session.session != lease.affinity:
                 await self._affinities.assign(lease, session.session)

@@ -56,6 +56,10 @@ class ExecutorSpans:
             return Invocation(None, self._runs, lease, lease.trace)
         return Invocation(self._telemetry, self._runs, lease, self._telemetry.below(lease.trace))
 
+    def nothing(self, lease: Lease) -> Invocation:
+        """In place of an invocation, where a commit is all that is done: it has no span."""
+        return Invocation(None, self._runs, lease, lease.trace)
+
 
 class Invocation:
     """One invocation. `traceparent` is its span's, or of the run's start where none is recorded."""

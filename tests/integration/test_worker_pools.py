@@ -14,6 +14,7 @@ from services.executor.worker_stream.outbox import Outbox
 from services.executor.worker_stream.sessions import Offers, WorkerSessions
 from services.scheduler.duties.rehint import Rehint
 from tests.support.engine import HandClock, ScriptedFunctions
+from tests.support.fake_function import completed, failed, replaying, wait_for_event
 from tests.support.hand import Hand
 from tests.support.live_rows import LiveRows, Recorder, until
 from tests.support.worker import HandWorker, StreamExecutor, stream_executor, worker
@@ -198,6 +199,37 @@ async def test_a_project_with_an_endpoint_prefers_its_worker_and_is_called_where
         await one.op(execute.key, 1, DONE, last=True)
         await one.ack()
     assert [request["run"]["id"] for request in functions.requests] == [ulid_text(second)]
+
+
+async def test_a_step_in_its_backoff_is_not_executed_over_http_because_another_is_done(
+    hand: Hand, rows: LiveRows
+) -> None:
+    await known(hand, "work")
+    async with hand.database.transaction() as connection:
+        project = await get_project(connection, hand.tenant, "default")
+        await set_endpoint(connection, hand.tenant, project.id, "https://functions.test/")
+        await connection.execute("update rt.defs_version set v = v + 1")
+    functions = ScriptedFunctions({"work": replaying(completed("a"), completed("b"), output="over HTTP")})
+    async with stream_executor(hand.database, hand.tenant, functions=functions) as executor:
+        async with worker(executor) as one:
+            run = await hand.start("work")
+            executor.incarnation.hint([run])
+            execute, _ = await one.execute()
+            await one.op(execute.key, 1, {**failed("a"), "name": "a"})
+            await one.op(execute.key, 2, {**wait_for_event("b", "paid"), "name": "b"})
+            for _ in range(2):
+                await one.ack()
+            await one.end(execute.key)
+            await comes_to(rows, run, Status.WAITING)
+        await hand.send("paid")
+        executor.incarnation.hint([run])
+        await comes_to(rows, run, Status.DELAYED)
+        assert functions.requests == []
+        await hand.fire(run)
+        executor.incarnation.hint([run])
+        await comes_to(rows, run, Status.COMPLETED)
+    assert functions.executions("a") == 1
+    assert await rows.value("select count(*) from rt.attempts where run = $1", run) == 1
 
 
 async def test_children_and_retried_runs_wait_for_workers_too(hand: Hand, rows: LiveRows) -> None:
