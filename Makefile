@@ -24,10 +24,11 @@ dev: $(STAMP) ## Run the whole engine on this machine until Ctrl-C
 	@$(BIN)/runr dev
 
 # Tests wait a good deal, so there are more workers than cores; types and protos are checked beside them.
-test: lint ## Everything that CI checks: style, types, layers, protos, all tests, in WORKERS (3) processes
+test: lint ## Everything that CI checks: style, types, layers, protos, all tests, in WORKERS (3) processes, accidents alone
 	@checks=$$(mktemp) && trap 'rm -f "$$checks"' EXIT; \
 	  $(MAKE) --no-print-directory --keep-going types proto-check >"$$checks" 2>&1 & checking=$$!; \
-	  $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal; tested=$$?; \
+	  $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore=tests/chaos; tested=$$?; \
+	  $(BIN)/python -m pytest tests/chaos; accidents=$$?; tested=$$((tested || accidents)); \
 	  wait $$checking; checked=$$?; cat "$$checks"; \
 	  test $$tested -eq 0 || echo "the tests have failed" >&2; \
 	  test $$checked -eq 0 || echo "the types or the protos are wrong" >&2; \
