@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 from runr_workflows import AsyncStep, Context, Workflows
 
+from services.core.runtime.ids import ulid_uuid
 from tests.support.rest import Rest
 from tests.support.stack import SERVICES, Stack
 
@@ -68,5 +69,6 @@ async def test_w7_nothing_runs_twice_when_all_services_are_killed(stack: Stack) 
         ends = await asyncio.gather(*map(rest.completed, runs))
         assert ends == [sum(range(STEPS))] * RUNS
         assert all_runs.repeated == {}
-        attempts = await stack.value("select count(*) from rt.attempts where run = any (select id from rt.runs)")
+        ids = [ulid_uuid(run) for run in runs]
+        attempts = await stack.value("select count(*) from rt.attempts where run = any ($1)", ids)
     assert attempts == 0

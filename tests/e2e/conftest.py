@@ -17,6 +17,7 @@ REQUEST_TIMEOUT_S = 3.0
 
 # What a story brings about on purpose.
 MEANT = "the drain did not end in time"
+SHOWN = 5
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +32,8 @@ def stack(postgres_stack: EmbeddedStack, nats_stack: EmbeddedStack) -> Iterator[
     try:
         yield made
         run_apart(invariants.check(made.database_url))
-        assert [fault for fault in made.faults() if fault["message"] != MEANT] == []
+        faults = [fault for fault in made.faults() if fault["message"] != MEANT]
+        assert not faults, "\n".join(map(str, faults[:SHOWN]))
     finally:
         run_apart(made.close())
 
