@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 from uuid import UUID
 
 from services.core.bus.jetstream import Bus
@@ -92,7 +93,7 @@ class Executor(Component):
             self._alive.set()
             log.info("holding runs", extra={"owner": incarnation.owner.id})
             try:
-                await incarnation.run()
+                await _in_a_task(incarnation.run())
             except* (OwnerLost, ServerChanged):
                 log.error("this executor was declared dead, or the database is another one: all leases are dropped")
                 self._current = None
@@ -133,3 +134,16 @@ class Executor(Component):
             if room > 0:
                 return room
             await asyncio.sleep(_PAUSE_S)  # this life drains or has just ended
+
+
+async def _in_a_task(life: Coroutine[Any, Any, None]) -> None:
+    """Await it. A cancellation meanwhile counts, also where the life ends of that with another error: a task group would
+    raise that one alone.
+    """
+    task = asyncio.create_task(life, name="executor-life")
+    try:
+        await asyncio.wait({task})
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    task.result()
