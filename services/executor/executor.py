@@ -137,8 +137,8 @@ class Executor(Component):
 
 
 async def _in_a_task(life: Coroutine[Any, Any, None]) -> None:
-    """Await it. A cancellation meanwhile counts, also where the life ends of that with another error: a task group would
-    raise that one alone.
+    """Await it. A cancellation meanwhile counts, also where the life ends of that with another error: a task group
+    would raise that one alone.
     """
     task = asyncio.create_task(life, name="executor-life")
     try:
