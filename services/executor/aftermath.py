@@ -73,7 +73,7 @@ class Aftermath:
         self._ready += [row.id for row in item.start_rows if row.ga is None]
         self._touched.update((row.ga, row.gb) for row in item.start_rows if row.ga is not None)
         gated = lease.gates != NO_GATES
-        if gated and (item.end_row is not None or done.st != "r"):
+        if gated and (item.end_row is not None or not done.is_held):
             self._touched.add(lease.gates.pair)  # the run has left its slot
         if not gated and done.st == "q" and decision.status is not Status.RUNNING and item.end_row is None:
             self._ready.append(lease.run)  # let go over a delivery: ready again at once

@@ -102,7 +102,8 @@ class Commits:
     def _decide(self, lease: Lease, cause: HolderCause) -> tuple[Decision, CommitItem]:
         try:
             decision = decide(lease.view(self._limits), cause, lease.reached_ms)
-            return decision, commit_item(lease, decision, self._ids)
+            executing = isinstance(cause, Reported) and cause.executing
+            return decision, commit_item(lease, decision, self._ids, executing=executing)
         except Exception:
             # A fault of the engine must end like any other, not go round for ever: it counts as a failed attempt.
             log.exception("deciding about run %s failed", lease.run)

@@ -45,7 +45,7 @@ class Driver:
                 return True
             if steps < _MANY_STEPS <= lease.steps and lease.entry.definition.checkpoint is None:
                 _warn_of_growth(lease)
-            if settled.decision.status is not Status.RUNNING or settled.done.st != "r":
+            if settled.decision.status is not Status.RUNNING or not settled.done.is_held:
                 return True  # it rests, has ended, or gave its slot to a run that waited longer
             if settled.delivered:
                 return False  # what was delivered meanwhile is not in memory: whoever claims the run next reads it

@@ -22,8 +22,8 @@ _MAX_MS = 2**31 - 1  # what the store's column takes: 24 days, longer than any r
 _NO_KEY = WaitKey(None, None, None, None, None)
 
 
-def commit_item(lease: Lease, decision: Decision, ids: UlidFactory) -> CommitItem:
-    """All rows of one decision about one run."""
+def commit_item(lease: Lease, decision: Decision, ids: UlidFactory, *, executing: bool = False) -> CommitItem:
+    """All rows of one decision about one run. `executing`: other steps of it are being executed meanwhile."""
     rows = _Rows(lease, ids)
     for effect in decision.effects:
         rows.add(effect, decision.status)
@@ -34,6 +34,7 @@ def commit_item(lease: Lease, decision: Decision, ids: UlidFactory) -> CommitIte
         rev=lease.rev,
         mail=lease.mail,
         keep=decision.status is Status.RUNNING,
+        executing=executing and decision.status is Status.RUNNING,
         st="q" if decision.status is Status.BLOCKED else decision.status.value[0],
         steps=decision.steps - lease.steps,
         size=rows.unnamed_bytes + sum(len((row.output or row.error or "").encode()) for row in rows.steps),

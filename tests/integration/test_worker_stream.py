@@ -11,6 +11,8 @@ import pytest
 from runr.workflows.v1 import worker_service_pb2 as pb
 
 from services.core.domain.run import Status
+from services.core.engine.gates import Gates
+from services.core.engine.hints import Hints, NullPublisher
 from services.core.runtime.ids import ulid_text
 from services.executor import load
 from tests.support.fake_function import completed
@@ -456,6 +458,49 @@ class TestIdentity:
                 await hand.cancel(run)
             await one.op(key, 1, last, last=True)
             assert (await one.next("cancel")).key == key
+
+
+class TestSlots:
+    @pytest.mark.parametrize("ends_by_op", [True, False])
+    async def test_a_slot_that_others_wait_for_is_kept_until_nothing_is_executed(
+        self, hand: Hand, rows: LiveRows, ends_by_op: bool
+    ) -> None:
+        async with stream_executor(hand.database, hand.tenant) as executor, stranger(executor) as one:
+            await one.hello([{"name": "work", "concurrency": 1}])
+            await one.next("hello_ack")
+            first, second = [await hand.start("work") for _ in range(2)]
+            gates = Gates(hand.database, Hints(NullPublisher()))
+            await gates.grant([(row["ga"], row["gb"]) for row in await rows.rows("select ga, gb from rt.live")])
+            executor.incarnation.hint([first, second])
+            key = (await one.execute())[0].key
+            await one.op(key, 1, completed("a"))  # while b is executed
+            acked = await one.ack()
+            assert (acked.outcome, acked.yield_reason) == (pb.ACK_OUTCOME_COMMITTED, pb.YIELD_REASON_SLOT)
+            assert {row["id"] for row in await rows.rows("select id from rt.live where slot")} == {first}
+            await one.op(key, 2, completed("b"), last=ends_by_op)
+            assert (await one.ack()).yield_reason == pb.YIELD_REASON_SLOT
+            if not ends_by_op:
+                await one.end(key)
+            assert (await one.execute())[0].key.run_id == ulid_text(second)
+            assert one.heard("cancel") == 0
+            assert await rows.value("select count(*) from rt.steps where run = $1", first) == 2
+            assert await rows.status(first) is Status.BLOCKED
+
+    async def test_a_run_whose_slot_nobody_wants_any_more_goes_on(self, hand: Hand, rows: LiveRows) -> None:
+        async with stream_executor(hand.database, hand.tenant) as executor, stranger(executor) as one:
+            await one.hello([{"name": "work", "concurrency": 1}])
+            await one.next("hello_ack")
+            first, second = [await hand.start("work") for _ in range(2)]
+            gates = Gates(hand.database, Hints(NullPublisher()))
+            await gates.grant([(row["ga"], row["gb"]) for row in await rows.rows("select ga, gb from rt.live")])
+            executor.incarnation.hint([first])
+            key = (await one.execute())[0].key
+            await one.op(key, 1, completed("a"))
+            assert (await one.ack()).yield_reason == pb.YIELD_REASON_SLOT
+            await hand.cancel(second)
+            await one.end(key)
+            execute, request = await one.execute()
+            assert (execute.key.run_id, request["step_order"]) == (ulid_text(first), ["a"])
 
 
 class TestCredits:

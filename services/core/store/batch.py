@@ -33,7 +33,7 @@ def arguments(owner: int, items: Sequence[CommitItem]) -> list[Any]:
             item.rev,
             item.mail,
             item.keep or item.end_row is not None,  # an ending run is held until its row goes
-            item.st,
+            "x" if item.executing else item.st,
             item.steps,
             item.size,
             item.fn_att,

@@ -121,8 +121,8 @@ class CommitItem(msgspec.Struct, frozen=True, kw_only=True):
 
     `gates`: the concurrency gates the run is in, in the order of the definition.
 
-    `keep`: the lease goes on. Otherwise `st` is the letter of the status the run rests in. `steps`, `size` and `uses`
-    are deltas.
+    `keep`: the lease goes on. Otherwise `st` is the letter of the status the run rests in. `executing`: steps of it are
+    being executed, so a slot is kept although others wait for it. `steps`, `size` and `uses` are deltas.
     """
 
     run: UUID
@@ -132,6 +132,7 @@ class CommitItem(msgspec.Struct, frozen=True, kw_only=True):
     mail: int
     keep: bool
     st: str
+    executing: bool = False
     steps: int = 0
     size: int = 0
     fn_att: int = 0
@@ -165,6 +166,16 @@ class Committed(msgspec.Struct, frozen=True):
     mail: int
     st: str
     gate: int | None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the lease goes on."""
+        return self.st in ("r", "y")
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether it goes on only until nothing of the run is executed: others wait for its slot."""
+        return self.st == "y"
 
 
 class Fenced(Exception):

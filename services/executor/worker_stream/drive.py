@@ -126,6 +126,8 @@ class _Drive:
         self._session = session
         self._span = span
         self._may_leave = False
+        self._is_wanted = False
+        """Whether others wait for the run's slot, which it keeps until nothing of it is executed."""
         self._delivered = known is not None
         """Whether the worker may have been waiting for something that it was given since."""
 
@@ -151,10 +153,11 @@ class _Drive:
                 return True
             if not fresh and not report.over:
                 continue
-            if not fresh and (self._goes_on_anew(report) or not self._lease.open_steps):
+            if not (fresh or self._is_wanted) and (self._goes_on_anew(report) or not self._lease.open_steps):
                 return None  # it was asked to leave, or has come to a call that only a replay may make
             settled = await self._settle(ops, over=report.over)
-            rests = settled.decision.status is not Status.RUNNING or settled.done.st != "r"
+            rests = settled.decision.status is not Status.RUNNING or not settled.done.is_held
+            self._is_wanted = settled.done.is_wanted
             self._acknowledge(fresh, ops, settled, rests=rests)
             if rests:
                 return True
@@ -246,6 +249,8 @@ class _Drive:
             return pb.YIELD_REASON_ENDED
         if rests:
             return pb.YIELD_REASON_SLOT if settled.decision.status is Status.RUNNING else pb.YIELD_REASON_LATER
+        if settled.done.is_wanted:
+            return pb.YIELD_REASON_SLOT
         if self._session.draining or not self._driver.may_go_on() or self._lease.gives_way:
             return pb.YIELD_REASON_DRAIN
         return pb.YIELD_REASON_UNSPECIFIED

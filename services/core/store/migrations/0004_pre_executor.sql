@@ -77,7 +77,8 @@ create function rt.ready_tenants_v1() returns setof int language sql stable as $
 $$;
 
 -- Commit what the holder decided, one item per run, all of it or (for a run that is not ours any more) nothing of it.
--- Answers per run: d done (mail, st, now), b busy (locked by another, ask again), f fenced, g gone.
+-- Answers per run: d done (mail, st, now), b busy (locked by another, ask again), f fenced, g gone. st y: it is held, and others
+-- wait for its slot.
 create function rt.commit_v1(
     p_owner bigint,
     h_run uuid[], h_epoch bigint[], h_rev bigint[], h_mail int[], h_keep bool[], h_st text[],
@@ -115,18 +116,21 @@ begin
                               else b.st::"char" end,
                 qk     = case when not b.keep and (b.st in ('q', 'r') or r.mail <> b.mail) then rt.queue_key(r.prio) end,
                 slot   = b.keep and r.slot
-            from (select u.run, u.mail, u.st, u.steps, u.bytes, u.fn_att, u.nd, u.att,
-                         -- A run at one of whose gates others wait hands its slot on after each step (rulings 3.5). Of two
-                         -- gates only those count that stand in line for this one: the others wait for another gate.
-                         u.keep and case when u.ga is null then true
-                             when u.gb is null then not exists (select from rt.live o where o.ga = u.ga and o.st = 'b' offset 0)
-                             else not exists (select from rt.live o where o.line = u.ga offset 0)
-                                  and not exists (select from rt.live o where o.line = u.gb offset 0) end as keep
-                  from unnest(h_run, h_mail, h_keep, h_st, h_steps, h_bytes, h_fn_att, h_nd, h_att, h_ga, h_gb)
-                       u(run, mail, keep, st, steps, bytes, fn_att, nd, att, ga, gb)
-                  where u.run = any (v_ok)) b
+            from (select v.run, v.mail, v.st, v.steps, v.bytes, v.fn_att, v.nd, v.att,
+                         -- A run at one of whose gates others wait hands its slot on after each step (rulings 3.5), or as soon
+                         -- as nothing of it is executed (x: something is, in the process that holds it).
+                         v.keep and (v.st = 'x' or not v.wanted) as keep, v.st = 'x' and v.wanted as wanted
+                  from (select u.*,
+                               -- Of two gates only those count that stand in line for this one: the others wait for another.
+                               case when not u.keep or u.ga is null then false
+                                   when u.gb is null then exists (select from rt.live o where o.ga = u.ga and o.st = 'b' offset 0)
+                                   else exists (select from rt.live o where o.line = u.ga offset 0)
+                                        or exists (select from rt.live o where o.line = u.gb offset 0) end as wanted
+                        from unnest(h_run, h_mail, h_keep, h_st, h_steps, h_bytes, h_fn_att, h_nd, h_att, h_ga, h_gb)
+                             u(run, mail, keep, st, steps, bytes, fn_att, nd, att, ga, gb)
+                        where u.run = any (v_ok)) v) b
             where r.id = b.run and r.id = any (v_ok)
-            returning r.id, 'd'::text, r.mail, r.st::text, r.ga;
+            returning r.id, 'd'::text, r.mail, case when b.wanted then 'y' else r.st::text end, r.ga;
         if cardinality(s_run) > 0 then
             insert into rt.steps (tenant, run, sid, seq, name, kind, status, output, error, input, att, t0, t1)
                 select u.tenant, u.run, u.sid, u.seq, u.name, u.kind, u.status, u.output, u.error, u.input, u.att,
