@@ -193,7 +193,7 @@ async def test_a_drain_lets_callers_go_who_wait_for_a_run(ingest: Ingest) -> Non
     waiting = asyncio.create_task(ask(ingest.runs.AwaitRun, request))
     await asyncio.wait({waiting}, timeout=0.2)
     assert not waiting.done()
-    ingest.supervisor.request_stop("the test says so")
+    ingest.request_stop()
     async with asyncio.timeout(5):
         assert not (await waiting).ended
 

@@ -39,9 +39,16 @@ class Ingest:
 
     def __init__(self, health: Health, supervisor: Supervisor, channel: Any) -> None:
         self.health = health
-        self.supervisor = supervisor
+        self._supervisor = supervisor
+        self._stopping = False
         self.events = event_service_pb2_grpc.EventServiceStub(channel)
         self.runs = run_service_pb2_grpc.RunServiceStub(channel)
+
+    def request_stop(self) -> None:
+        """Begin to drain; nothing where it has begun: a second request would end the drain at once."""
+        if not self._stopping:
+            self._stopping = True
+            self._supervisor.request_stop("the test says so")
 
     async def send(self, *events: dict[str, Any], test: bool = False) -> Sequence[event_service_pb2.EventResult]:
         request = event_service_pb2.SendEventsRequest(
@@ -97,8 +104,8 @@ async def ingest(postgres_url: str, hand: Hand) -> AsyncIterator[Ingest]:
             assert not running.done()
             await asyncio.sleep(0.02)
     channel = open_channel(server.address)
-    yield Ingest(health, supervisor, channel)
-    if not running.done():
-        supervisor.request_stop("end of the test")
+    served = Ingest(health, supervisor, channel)
+    yield served
+    served.request_stop()
     assert await running == 0
     await channel.close()
