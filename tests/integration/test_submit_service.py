@@ -237,7 +237,7 @@ async def test_a_drain_answers_what_was_read_and_ends_the_stream(ingest: Ingest,
         async with asyncio.timeout(5):
             while not await connection.fetchval("select count(*) from pg_locks where not granted"):
                 await asyncio.sleep(0.005)
-        ingest.supervisor.request_stop("the test says so")
+        ingest.request_stop()
         await asyncio.sleep(0.1)
         assert not starts.is_over.is_set()
         await transaction.rollback()
