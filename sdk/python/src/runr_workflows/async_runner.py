@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
+from threading import get_ident
 from typing import Any
 
 from .async_bodies import AsyncBodies
@@ -32,11 +33,11 @@ class AsyncRunner:
         code: Coroutine[Any, Any, Any] = run_workflow(invocation, AsyncStep(scope))
         if invocation.replay.takes_turns:
             code = scope.code = WorkflowCode(code, scope.went_on)
-        main = asyncio.ensure_future(code)
-        main.add_done_callback(_retrieve)
+        main = asyncio.ensure_future(code, loop=scope.loop)
+        main.add_done_callback(scope.main_ended)
         scope.main = main
         try:
-            await asyncio.wait({main, scope.ended}, return_when=asyncio.FIRST_COMPLETED)
+            await scope.ended
             if main.done():
                 await scope.body_ended()
                 _settle(main, invocation.replay, scope)
@@ -49,8 +50,9 @@ class _Scope:
     """The step calls of one invocation."""
 
     def __init__(self, replay: Replay, execute: Callable[[Body], Any]) -> None:
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the op is known, or when a body that outlived the workflow function was cancelled."""
+        self.loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[None] = self.loop.create_future()
+        """Done when the op is known, the workflow function has ended, or a body that outlived it was cancelled."""
         self.not_awaited: dict[str, None] = {}
         self.main: asyncio.Task[Any] | None = None
         """The task of the workflow function."""
@@ -63,6 +65,14 @@ class _Scope:
         self._turn = asyncio.Lock() if replay.takes_turns else None
         self._pending = 0
         self._is_unsure = False
+        self._thread = get_ident()
+
+    def main_ended(self, main: asyncio.Task[Any]) -> None:
+        """The workflow function has ended. What an unwound one raises has been judged: asyncio need not warn."""
+        if not main.cancelled():
+            main.exception()
+        if not self.ended.done():
+            self.ended.set_result(None)
 
     def begin(self, call: StepCall) -> str:
         """The step id of a call; one that comes after the end is not refused but never resolves."""
@@ -80,10 +90,7 @@ class _Scope:
         return step_id
 
     def _is_in_main(self) -> bool:
-        try:
-            return asyncio.current_task() is self.main
-        except RuntimeError:  # a thread
-            return False
+        return get_ident() == self._thread and asyncio.current_task(self.loop) is self.main
 
     def went_on(self) -> None:
         """The workflow function goes on that waited for something else than a step call of its own.
@@ -100,13 +107,16 @@ class _Scope:
         return self._perform(call, step_id)
 
     async def _perform(self, call: StepCall, step_id: str) -> Any:
-        task = asyncio.current_task()
+        task = asyncio.current_task(self.loop)
         assert task is not None
         if self.code is not None:
             self.code.has_company |= task is not self.main and not isinstance(task.get_coro(), PendingStep)
             self.code.in_call |= task is self.main
         try:
-            if self._turn is None or self._replay.knows(step_id):
+            stored = self._replay.stored(step_id)
+            if stored is not None:
+                return self._replay.recall(call, step_id, stored)
+            if self._turn is None:
                 return await drive_async(self._replay.perform(call, step_id), self._execute)
             return await self._in_turn(self._turn, call, step_id)
         except StepInterrupt:
@@ -118,14 +128,14 @@ class _Scope:
             if self.code is not None and task is self.main:
                 self.code.in_call = False
         self._parked.add(task)
-        return await asyncio.get_running_loop().create_future()
+        return await self.loop.create_future()
 
     async def _in_turn(self, turn: asyncio.Lock, call: StepCall, step_id: str) -> Any:
         """As without turns, after the calls that came before; the code after a call goes on before the next has its."""
         self._pending += 1
         try:
             async with turn:
-                if self.code is not None and self.code.has_company and asyncio.current_task() is not self.main:
+                if self.code is not None and self.code.has_company and not self._is_in_main():
                     self._replay.end_with_next()  # in a replay, code of other tasks may come to a call before this one
                 return await drive_async(self._replay.perform(call, step_id), self._execute)
         finally:
@@ -139,6 +149,7 @@ class _Scope:
         if self._replay.is_executing:
             self._waiting_for_body = True
             self._replay.end_with_next()
+            self.ended = self.loop.create_future()
             await self.ended
 
     def left(self, main: asyncio.Task[Any]) -> set[asyncio.Task[Any]]:
@@ -171,9 +182,3 @@ def _settle(main: asyncio.Task[Any], replay: Replay, scope: _Scope) -> None:
         replay.fail(StepNotAwaitedError(list(scope.not_awaited)))
     else:
         replay.returned(value)
-
-
-def _retrieve(task: asyncio.Task[Any]) -> None:
-    """Whatever an unwound workflow raises has been judged already; asyncio need not warn that nobody looked."""
-    if not task.cancelled():
-        task.exception()

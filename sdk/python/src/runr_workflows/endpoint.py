@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from .async_runner import AsyncRunner
 from .background import Background
 from .checkpoint import CheckpointReplay, Room
 from .definition import Workflow
-from .drive import drive, drive_async
 from .invocation import Invocation
 from .lost_steps import LostSteps
 from .protocol import (
@@ -19,8 +18,8 @@ from .protocol import (
     ExecuteRequest,
     IntrospectRequest,
     error_answer,
-    find_header,
     introspect_answer,
+    lower_names,
     open_envelope,
     ops_answer,
     parse_request,
@@ -57,33 +56,46 @@ class Endpoint:
 
     def handle(self, body: bytes, headers: Mapping[str, str]) -> Answer:
         """Answers a request in this thread; async workflows run on the background loop."""
-        return drive(self._flow(body, headers), self._run)
+        opened = self._open(body, headers)
+        if not isinstance(opened, Invocation):
+            return opened
+        try:
+            if opened.workflow.is_async:
+                return _answer(opened, self._background.run(self._async_runner.run(opened)))
+            return _answer(opened, opened.run_sync())
+        except Exception:
+            return _fault()
 
     async def handle_async(self, body: bytes, headers: Mapping[str, str]) -> Answer:
         """Answers a request on the running loop; sync workflows run in a thread."""
-        return await drive_async(self._flow(body, headers), self._run_async)
-
-    def _flow(self, body: bytes, headers: Mapping[str, str]) -> Generator[Invocation, str, Answer]:
-        began = time.monotonic()
+        opened = self._open(body, headers)
+        if not isinstance(opened, Invocation):
+            return opened
         try:
-            header = find_header(headers, SIGNATURE_HEADER)
-            request = parse_request(open_envelope(body, header, self._keys(), self._clock()))
+            if opened.workflow.is_async:
+                return _answer(opened, await self._async_runner.run(opened))
+            loop, threads = asyncio.get_running_loop(), self._background.executor()
+            return _answer(opened, await loop.run_in_executor(threads, opened.run_sync))
+        except Exception:
+            return _fault()
+
+    def _open(self, body: bytes, headers: Mapping[str, str]) -> Invocation | Answer:
+        """What a request asks to execute; the answer where it asks for something else, or is refused."""
+        began = time.monotonic()
+        named = lower_names(headers)
+        try:
+            request = parse_request(open_envelope(body, named.get(SIGNATURE_HEADER), self._keys(), self._clock()))
             if isinstance(request, IntrospectRequest):
                 return 200, introspect_answer([workflow.definition for workflow in self._workflows.values()])
             workflow = self._workflows.get(request.workflow)
             if workflow is None:
                 raise BadRequest(f"the workflow {request.workflow!r:.120} is not served here")
-            trace = trace_context(lambda name: find_header(headers, name))
-            invocation = Invocation(workflow, request, self._replay(workflow, request, began), trace=trace)
-            op = yield invocation
-            _log_failure(invocation)
-            return 200, ops_answer(op)
+            return Invocation(workflow, request, self._replay(workflow, request, began), trace=trace_context(named.get))
         except RequestRefused as refusal:
             _log.warning("a request was refused with %s: %s", refusal.status, refusal)
             return refusal.status, error_answer(str(refusal))
         except Exception:
-            _log.exception("the SDK failed to answer a request")
-            return 500, error_answer("the SDK failed; see the log of the function")
+            return _fault()
 
     def _replay(self, workflow: Workflow, request: ExecuteRequest, began: float) -> Replay:
         """The state of an invocation whose request came at `began`, of the monotonic clock."""
@@ -95,15 +107,15 @@ class Endpoint:
         room = Room(request.max_ops, until)
         return CheckpointReplay(request.steps, parallel=parallel, capture_input=capture, room=room, watch=watch)
 
-    def _run(self, invocation: Invocation) -> str:
-        if invocation.workflow.is_async:
-            return self._background.run(self._async_runner.run(invocation))
-        return invocation.run_sync()
 
-    async def _run_async(self, invocation: Invocation) -> str:
-        if invocation.workflow.is_async:
-            return await self._async_runner.run(invocation)
-        return await asyncio.get_running_loop().run_in_executor(self._background.executor(), invocation.run_sync)
+def _answer(invocation: Invocation, op: str) -> Answer:
+    _log_failure(invocation)
+    return 200, ops_answer(op)
+
+
+def _fault() -> Answer:
+    _log.exception("the SDK failed to answer a request")
+    return 500, error_answer("the SDK failed; see the log of the function")
 
 
 def _log_failure(invocation: Invocation) -> None:

@@ -107,12 +107,18 @@ def error_answer(message: str) -> bytes:
     return json.dumps({"error": message}).encode()
 
 
-def find_header(headers: Mapping[str, str], name: str) -> str | None:
-    """The value of a header, whatever the case of its name; `name` is in lower case."""
-    value = headers.get(name)
-    if value is not None:
-        return value
-    return next((text for key, text in headers.items() if key.lower() == name), None)
+class LowerNames(dict[str, str]):
+    """Headers whose names are in lower case."""
+
+
+def lower_names(headers: Mapping[str, str]) -> LowerNames:
+    """Headers by their names in lower case, whatever those were; of repeated ones the first."""
+    if type(headers) is LowerNames:
+        return headers
+    named = LowerNames()
+    for name, value in headers.items():
+        named.setdefault(name.lower(), value)
+    return named
 
 
 def answer_headers(headers: Mapping[str, str]) -> dict[str, str]:
@@ -120,7 +126,7 @@ def answer_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
     The engine keeps a connection only if each answer on it repeats the id of its request (protocol section 1).
     """
-    request_id = find_header(headers, REQUEST_ID_HEADER)
+    request_id = lower_names(headers).get(REQUEST_ID_HEADER)
     if request_id is None or not _REQUEST_ID.fullmatch(request_id):
         return {"Content-Type": "application/json"}
     return {"Content-Type": "application/json", "X-RunR-Request-Id": request_id}

@@ -120,6 +120,12 @@ class Replay:
         """Whether the step has a stored result."""
         return step_id in self._memo
 
+    def stored(self, step_id: str) -> Mapping[str, Any] | None:
+        """The stored result of the step, for `recall`; None without one, or where no step goes on any more."""
+        if self.is_closed or self._owner is not None:
+            return None
+        return self._memo.get(step_id)
+
     def end_with_next(self) -> None:
         """The op that is made now is the last one of its answer; here every one is."""
 
@@ -141,7 +147,7 @@ class Replay:
         if self.is_closed or self._owner is not None:
             raise StepInterrupt
         if step_id in self._memo:
-            return self._recall(call, step_id, self._memo[step_id])
+            return self.recall(call, step_id, self._memo[step_id])
         fault = None if self.watch is None else self.watch.executes(step_id, self._ids)
         if fault is not None:
             self.fail(fault)
@@ -204,7 +210,8 @@ class Replay:
     def _end(self, report: Report) -> None:
         self.op, self.failure = report.text, report.failure
 
-    def _recall(self, call: StepCall, step_id: str, stored: Mapping[str, Any]) -> Any:
+    def recall(self, call: StepCall, step_id: str, stored: Mapping[str, Any]) -> Any:
+        """What a call returns whose step has this stored result. Raises StepError for one that failed for good."""
         self.recalled += 1
         return self._result(call, step_id, stored)
 

@@ -28,7 +28,7 @@ class Unwinding:
         """Cancels, and waits for a moment. `name` of the workflow is for the log."""
         tasks = _cancel(left())
         if tasks:
-            await asyncio.wait(tasks, timeout=_FIRST_PASS_S)
+            await _moment(tasks)
             if left():
                 self._go_on(_unwind(name, left, tasks))
 
@@ -51,6 +51,30 @@ def _cancel(tasks: Tasks) -> Tasks:
     for task in tasks:
         task.cancel()
     return tasks
+
+
+async def _moment(tasks: Tasks) -> None:
+    """Until one task has ended that is the only one, or for a while. `asyncio.wait` would cost more than all the rest
+    of an invocation's end.
+    """
+    if len(tasks) > 1:
+        await asyncio.wait(tasks, timeout=_FIRST_PASS_S)
+        return
+    (task,) = tasks
+    loop = task.get_loop()
+    over = loop.create_future()
+
+    def end(_: object = None) -> None:
+        if not over.done():
+            over.set_result(None)
+
+    task.add_done_callback(end)
+    alarm = loop.call_later(_FIRST_PASS_S, end)
+    try:
+        await over
+    finally:
+        alarm.cancel()
+        task.remove_done_callback(end)
 
 
 async def _unwind(name: str, left: Left, cancelled: Tasks) -> None:
