@@ -1,26 +1,28 @@
-"""The function that is benchmarked with: the Python SDK under aiohttp, in a process of its own.
+"""The function that is benchmarked with: the Python SDK with its own server, in a process of its own.
 
     python -m tests.bench.function PORT [EXECUTOR]
 
 It listens on PORT; with the address of an executor it also connects there as a worker, and the engine sends it nothing
 over HTTP.
-Bodies do nothing but note when they ran. `GET /marks` answers what was noted since the last time, `GET /executed` how
-many bodies of steps.
+Bodies do nothing but note when they ran. The request "marks" is answered with what was noted since the last time,
+"executed" with how many bodies of steps.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
 import uvloop
-from aiohttp import web
 from runr_workflows import AsyncStep, Context, Workflows
+from runr_workflows.serving.loop_server import LoopServer
 
 # As many as the executor holds runs at once.
 _WORKER_SLOTS = 256
@@ -101,28 +103,25 @@ class Answerer:
         self._wf = wf
         self._marks = marks
 
-    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def __call__(self, body: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
         """One request."""
-        if request.method == "POST":
-            status, body = await self._wf.handle_request_async(await request.read(), request.headers)
-            return web.Response(status=status, body=body, headers=self._wf.answer_headers(request.headers))
-        return web.json_response(self._marks.take() if request.path == "/marks" else len(self._marks.steps))
+        if body == b'"marks"':
+            return 200, json.dumps(self._marks.take()).encode()
+        if body == b'"executed"':
+            return 200, json.dumps(len(self._marks.steps)).encode()
+        return await self._wf.handle_request_async(body, headers)
 
 
 async def serve(port: int, executor: str | None) -> None:
-    """Serves until SIGTERM. There is one path, so aiohttp's server is used without its router."""
+    """Serves until SIGTERM."""
     marks = Marks()
     wf = workflows(marks)
-    runner = web.ServerRunner(web.Server(Answerer(wf, marks)))
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", port, backlog=1024).start()
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
-    async with AsyncExitStack() as connected:
+    async with LoopServer(Answerer(wf, marks), "127.0.0.1", port), AsyncExitStack() as connected:
         if executor is not None:
             await connected.enter_async_context(wf.connection(executor, max_concurrency=_WORKER_SLOTS))
         await stopped.wait()
-    await runner.cleanup()
 
 
 def main(port: int, executor: str | None = None) -> None:

@@ -107,13 +107,13 @@ class BenchStack:
     async def steps_executed(self) -> int:
         """How many step bodies the function has executed since `take_marks`."""
         assert self.marks_of is not None
-        found: int = await self.marks_of.call("GET", "/executed")
+        found: int = await self.marks_of.call("POST", "/", "executed")
         return found
 
     async def take_marks(self) -> dict[str, Any]:
         """What the function's bodies have noted since the last time."""
         assert self.marks_of is not None
-        found: dict[str, Any] = await self.marks_of.call("GET", "/marks")
+        found: dict[str, Any] = await self.marks_of.call("POST", "/", "marks")
         return found
 
     def signal_services(self, number: signal.Signals, services: Iterable[str] = SERVICES) -> None:

@@ -23,6 +23,8 @@ from .errors import ConnectError, DefinitionError, Duration
 from .protocol import answer_headers
 from .serving.asgi import AsgiApp
 from .serving.faas import FaasHandler
+from .serving.loop_server import LoopServer
+from .serving.serve_on_loop import serve_on_loop, serve_until_cancelled
 from .serving.server import serve
 from .serving.wsgi import WsgiApp
 from .step import Step
@@ -154,18 +156,34 @@ class Workflows:
     def serve(self, host: str = "0.0.0.0", port: int | None = None, *, grace: float = 30) -> None:  # noqa: S104
         """Serves until SIGTERM or SIGINT, then finishes the requests in flight within `grace` seconds.
 
+        Async workflows share one event loop (of uvloop, where that is installed) with all their requests; where a sync
+        one is among them, each connection has a thread.
+
         Writes one line to stderr when it listens. Raises SystemExit, with a sentence, for a port that is taken.
         On all interfaces by default, because a container is reached from outside and every request must be signed.
         `port` defaults to the variable PORT, else 8000.
         """
-        chosen = int(os.environ.get("PORT") or DEFAULT_PORT) if port is None else port
-        if not any(self._signing_keys()):
-            _log.warning("no signing key is set (%s): every request will be refused with 500", KEY_VARIABLE)
+        port = self._prepared(port)
         gc.freeze()  # what was imported stays: no look for garbage needs to walk it
+        is_async = bool(self._workflows) and all(workflow.is_async for workflow in self._workflows.values())
         try:
-            serve(self.handle_request, list(self._workflows), host, chosen, grace)
+            if is_async:
+                serve_on_loop(self.handle_request_async, list(self._workflows), host, port, grace)
+            else:
+                serve(self.handle_request, list(self._workflows), host, port, grace)
         finally:
             self.close()
+
+    async def serve_async(
+        self,
+        host: str = "0.0.0.0",  # noqa: S104
+        port: int | None = None,
+        *,
+        grace: float = 30,
+    ) -> None:
+        """The same on the running loop, without signal handlers: cancel it to stop. Sync workflows run in threads."""
+        server = LoopServer(self.handle_request_async, host, self._prepared(port), grace=grace)
+        await serve_until_cancelled(server, list(self._workflows))
 
     def connect(self, url: str | None = None, **options: Unpack[ConnectOptions]) -> None:
         """Connects out to the engine and executes what it sends, until SIGTERM or SIGINT; then drains and leaves.
@@ -222,6 +240,12 @@ class Workflows:
     def close(self) -> None:
         """Ends the background threads, if there are any. They start again when they are needed."""
         self._background.close()
+
+    def _prepared(self, port: int | None) -> int:
+        """The port to serve on."""
+        if not any(self._signing_keys()):
+            _log.warning("no signing key is set (%s): every request will be refused with 500", KEY_VARIABLE)
+        return int(os.environ.get("PORT") or DEFAULT_PORT) if port is None else port
 
     def _signing_keys(self) -> list[str]:
         given = zip(self._keys, (KEY_VARIABLE, FALLBACK_VARIABLE), strict=True)

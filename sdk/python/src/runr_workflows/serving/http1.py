@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from ..protocol import answer_headers
+from ..protocol import LowerNames, answer_headers
 
 MAX_HEAD_BYTES = 64 * 1024
 
@@ -27,7 +27,7 @@ class Head:
     """
 
     method: str
-    headers: dict[str, str]
+    headers: LowerNames
     keep_alive: bool
     length: int | None
 
@@ -43,7 +43,7 @@ def parse_head(data: bytes) -> Head:
     parts = request_line.split(" ")
     if len(parts) != 3 or parts[2] not in ("HTTP/1.1", "HTTP/1.0"):
         raise HttpFault(400, "not an HTTP/1.1 request")
-    headers: dict[str, str] = {}
+    headers = LowerNames()
     for line in lines:
         name, separator, value = line.partition(":")
         if not separator or not name or name != name.strip() or "\n" in line or "\r" in line:

@@ -6,20 +6,20 @@ holds a thread for `TIMEOUT_S`.
 
 from __future__ import annotations
 
-import errno
 import logging
 import signal
 import socket
 import socketserver
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import FrameType, TracebackType
 from typing import Self
 
-from ..protocol import MAX_BODY_BYTES, error_answer
-from .http1 import MAX_HEAD_BYTES, Head, HttpFault, answer, parse_chunk_size, parse_head
+from ..protocol import error_answer
+from .http1 import HttpFault, answer
+from .listening import announce, cannot_listen
+from .request_reader import Request, RequestReader
 
 Handle = Callable[[bytes, Mapping[str, str]], tuple[int, bytes]]
 
@@ -80,12 +80,12 @@ def serve(handle: Handle, names: Sequence[str], host: str, port: int, grace: flo
     try:
         server = Server(handle, host, port)
     except OSError as error:
-        sentence = _cannot_listen(error, host, port)
+        sentence = cannot_listen(error, host, port)
         raise (SystemExit(sentence) if main else OSError(error.errno, sentence)) from None
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT) if main}
     try:
         server.start()
-        print(f"serving {_listed(names)} on {_address(server)}", file=sys.stderr, flush=True)
+        announce(names, server.host, server.port)
         stopping.wait()
         _log.info("stopping: finishing requests in flight, for at most %s s", grace)
         if not server.stop(grace):
@@ -93,24 +93,6 @@ def serve(handle: Handle, names: Sequence[str], host: str, port: int, grace: flo
     finally:
         for number, previous in before.items():
             signal.signal(number, previous)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return f"workflows {', '.join(names)}" if names else "no workflows"
-
-
-def _address(server: Server) -> str:
-    """As a URL that can be opened on this machine."""
-    here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(server.host)  # noqa: S104
-    host = here or server.host
-    url = f"http://[{host}]:{server.port}" if ":" in host else f"http://{host}:{server.port}"
-    return url if here is None else f"all interfaces, {url}"
-
-
-def _cannot_listen(error: OSError, host: str, port: int) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return f"port {port} of {host} is taken by another process: give wf.serve() another port, or set PORT"
-    return f"cannot listen on port {port} of {host}: {error.strerror or error}"
 
 
 class _TcpServer(socketserver.ThreadingTCPServer):
@@ -147,7 +129,7 @@ class _Connection(socketserver.BaseRequestHandler):
     server: _TcpServer
 
     def setup(self) -> None:
-        self._buffer = b""
+        self._reader = RequestReader()
         self._idle = True
         self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.request.settimeout(TIMEOUT_S)
@@ -178,85 +160,38 @@ class _Connection(socketserver.BaseRequestHandler):
 
     def _exchange(self) -> bool:
         """Answers one request; whether another may follow."""
-        head: Head | None = None
         try:
-            head = self._read_head()
-            if head is None:
+            request = self._next()
+            if request is None:
                 return False
-            if head.method != "POST":
-                raise HttpFault(405, "engine requests are POST")
-            status, body = self.server.handle_body(self._read_body(head), head.headers)
+            status, body = self.server.handle_body(request.body, request.head.headers)
         except HttpFault as fault:
             if fault.status != 405:  # a browser or a health check, not the engine
                 _log.warning("a request was refused with %s: %s", fault.status, fault)
-            asked = head.headers if head is not None else {}
+            asked = {} if self._reader.head is None else self._reader.head.headers
             self.request.sendall(answer(fault.status, error_answer(str(fault)), asked, keep_alive=False))
             self._linger()
             return False
-        keep_alive = head.keep_alive and not self.server.draining
-        self.request.sendall(answer(status, body, head.headers, keep_alive=keep_alive))
+        keep_alive = request.head.keep_alive and not self.server.draining
+        self.request.sendall(answer(status, body, request.head.headers, keep_alive=keep_alive))
         return keep_alive
 
-    def _read_head(self) -> Head | None:
-        self._idle = not self._buffer
-        while (end := self._buffer.find(b"\r\n\r\n")) < 0:
-            if len(self._buffer) > MAX_HEAD_BYTES:
-                raise HttpFault(431, "the head of the request is too large")
+    def _next(self) -> Request | None:
+        """None at the end of the connection."""
+        while (request := self._reader.next()) is None:
+            if self._reader.wants_continue:
+                self._reader.wants_continue = False
+                self.request.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self._idle = self._reader.is_idle
             data = self.request.recv(_RECEIVE_BYTES)
-            if not data:
+            if not data and self._idle:
                 return None
+            if not data:
+                raise ConnectionResetError("the client closed in the middle of a request")
             self._idle = False
-            self._buffer += data
-        if end > MAX_HEAD_BYTES:
-            raise HttpFault(431, "the head of the request is too large")
-        data, self._buffer = self._buffer[:end], self._buffer[end + 4 :]
-        return parse_head(data)
-
-    def _read_body(self, head: Head) -> bytes:
-        if head.length is not None and head.length > MAX_BODY_BYTES:
-            raise HttpFault(413, f"the body has {head.length} bytes, the limit is {MAX_BODY_BYTES}")
-        if head.expects_continue:
-            self.request.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-        if head.length is not None:
-            return self._read(head.length)
-        return self._read_chunks()
-
-    def _read_chunks(self) -> bytes:
-        chunks: list[bytes] = []
-        total = 0
-        while size := parse_chunk_size(self._read_line()):
-            total += size
-            if total > MAX_BODY_BYTES:
-                raise HttpFault(413, f"the body is larger than the limit of {MAX_BODY_BYTES} bytes")
-            chunks.append(self._read(size))
-            if self._read_line():
-                raise HttpFault(400, "malformed chunk")
-        while self._read_line():
-            pass
-        return b"".join(chunks)
-
-    def _read(self, size: int) -> bytes:
-        parts = [self._buffer[:size]]
-        self._buffer = self._buffer[size:]
-        missing = size - len(parts[0])
-        while missing:
-            data = self.request.recv(min(missing, _RECEIVE_BYTES))
-            if not data:
-                raise ConnectionResetError("the client closed in the middle of a request")
-            parts.append(data)
-            missing -= len(data)
-        return b"".join(parts) if len(parts) > 1 else parts[0]
-
-    def _read_line(self) -> bytes:
-        while (end := self._buffer.find(b"\r\n")) < 0:
-            if len(self._buffer) > MAX_HEAD_BYTES:
-                raise HttpFault(400, "malformed chunk")
-            data = self.request.recv(_RECEIVE_BYTES)
-            if not data:
-                raise ConnectionResetError("the client closed in the middle of a request")
-            self._buffer += data
-        line, self._buffer = self._buffer[:end], self._buffer[end + 2 :]
-        return line
+            self._reader.feed(data)
+        self._idle = False
+        return request
 
     def _linger(self) -> None:
         """Takes what the client still sends, for a moment, so that it can read the answer before the reset."""
