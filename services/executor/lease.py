@@ -4,6 +4,7 @@ nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -28,8 +29,9 @@ class Lease:
 
     `span` is the trace context of the invocation in progress: what it starts and sends goes below it. `unnamed`: the
     ids of events that it has sent are not known yet, so it does not go on. `affinity`: the worker's session that
-    it was claimed for, or that executes it. `under_way`: the invocation over its stream. `leave`: others wait for the
-    room that it takes, so it is given back after its step.
+    it was claimed for, or that executes it. `under_way`: the invocation over its stream, `reporting`: the numbers of
+    its ops that are being committed, by step. `leave`: others wait for the room that it takes, so it is given back
+    after its step.
     """
 
     run: UUID
@@ -63,6 +65,7 @@ class Lease:
     invocations: int = 0
     affinity: str | None = None
     under_way: LiveInvocation | None = None
+    reporting: Mapping[str, int] = field(default_factory=dict)
     _trigger: dict[str, Any] | None = None
     _run_text: str | None = None
     _frame: RequestFrame | None = None
@@ -113,6 +116,13 @@ class Lease:
         """The number of the invocation that begins now, from 1: a stream tells them apart by it (rulings S1)."""
         self.invocations += 1
         return self.invocations
+
+    def told_by(self, step: str | None) -> tuple[int, int, int] | tuple[None, None, None]:
+        """The op of a worker's stream that is being committed for this step: epoch, invocation and number."""
+        number = None if step is None else self.reporting.get(step)
+        if number is None or self.under_way is None:
+            return None, None, None
+        return self.epoch, self.under_way.key[2], number
 
     def checkpoint(self) -> Checkpoint | None:
         """What the next answer may hold; None: one op.

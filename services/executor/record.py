@@ -102,6 +102,7 @@ class _Rows:
 
     def _attempt(self, effect: RecordAttempt) -> AttemptRow:
         lease = self._lease
+        epoch, inv, op = lease.told_by(effect.step_id)
         return AttemptRow(
             run=lease.run,
             tenant=lease.tenant,
@@ -111,6 +112,9 @@ class _Rows:
             error=_error(effect.error),
             note=effect.note,
             ms=min(effect.duration_ms, _MAX_MS),
+            epoch=epoch,
+            inv=inv,
+            op=op,
         )
 
     def _wait(self, effect: OpenWait) -> WaitRow:

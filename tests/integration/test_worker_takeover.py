@@ -59,6 +59,12 @@ class Story:
         await self.rows.value("update rt.owner set dead = true where id = $1", self.first.incarnation.owner.id)
         await self.rows.rows("select * from rt.rescue_v1(100, $1)", park_ms)
 
+    async def backoff_passes(self) -> None:
+        """The backoff of the step that failed is over: nothing of it is open any more."""
+        await self.rows.value("update rt.wait set due_at = rt.now() where run = $1 and kind = 'b'", self.run)
+        await self.rows.rows("select * from rt.fire_v1($1, 100)", EVERY_PARTITION)
+        assert await self.rows.value("select count(*) from rt.wait where run = $1", self.run) == 0
+
     async def attempts(self) -> int:
         count: int = await self.rows.value("select count(*) from rt.attempts where run = $1", self.run)
         return count
@@ -145,6 +151,53 @@ async def test_ops_whose_acknowledgement_was_lost_are_answered_as_they_are_store
     )
     assert [tuple(row) for row in waits] == [("c", "b"), ("d", "e")]
     assert await story.attempts() == 2, "those of b and c, once"
+
+
+async def test_a_failed_attempt_whose_acknowledgement_was_lost_counts_once_when_its_backoff_is_over(
+    story: Story,
+) -> None:
+    await story.commits(1, failing("a", retry_after_ms=60_000))
+    await story.backoff_passes()
+    async with story.elsewhere(reported(story.key, 1, failing("a", retry_after_ms=60_000))) as back:
+        new = await story.resumed(back)
+        assert (await back.ack()).outcome == pb.ACK_OUTCOME_ALREADY
+        await back.end(new)
+        again, request = await back.execute()  # its next attempt waits for nothing
+        assert (request["run"]["attempt"], list(again.open_steps)) == (1, [])
+        assert await story.attempts() == 1
+        await back.op(again.key, 1, failing("a", retry_after_ms=60_000))
+        assert (await back.ack()).outcome == pb.ACK_OUTCOME_COMMITTED, "the same number, of another invocation"
+        assert await story.attempts() == 2
+
+
+async def test_a_failed_attempt_is_known_at_the_third_executor_too(story: Story) -> None:
+    op = failing("a", retry_after_ms=60_000)
+    await story.commits(1, op)
+    await story.backoff_passes()
+    async with story.elsewhere() as back:  # which says nothing of the op yet, as its answer may still come
+        story.key = await story.resumed(back)
+        async with story.elsewhere(reported(story.key, 1, op)) as third:
+            await story.resumed(third)
+            assert (await third.ack()).outcome == pb.ACK_OUTCOME_ALREADY
+    assert await story.attempts() == 1
+
+
+async def test_an_attempt_of_an_invocation_before_is_not_taken_for_this_ones(hand: Hand, rows: LiveRows) -> None:
+    op = failing("a", retry_after_ms=60_000)
+    async with stream_executor(hand.database, hand.tenant, lease=DEAF) as first, worker(first) as one:
+        story = Story(hand, rows, first, one)
+        await story.begin()
+        await story.commits(1, op)
+        await one.say(reported(story.key, 2, completed("b")), pb.WorkerMessage(end=pb.InvocationEnd(key=story.key)))
+        await one.ack()
+        await until(lambda: _true(not first.incarnation.held))
+        await story.backoff_passes()
+        first.incarnation.hint([story.run])
+        story.key = (await one.execute())[0].key
+        async with story.elsewhere(reported(story.key, 1, op)) as back:
+            await story.resumed(back)
+            assert (await back.ack()).outcome == pb.ACK_OUTCOME_COMMITTED
+    assert await story.attempts() == 2
 
 
 async def test_c18_a_dead_executors_run_is_kept_for_its_worker_and_goes_on_without_an_attempt(story: Story) -> None:

@@ -31,7 +31,10 @@ class StepRow(NamedTuple):
 
 
 class AttemptRow(NamedTuple):
-    """A failed attempt; `sid` None = of the function. `n` counts within the run, `k` within the step."""
+    """A failed attempt; `sid` None = of the function. `n` counts within the run, `k` within the step.
+
+    Over a worker's stream `epoch`, `inv` and `op` say which op of which invocation told it.
+    """
 
     run: UUID
     tenant: int
@@ -41,6 +44,9 @@ class AttemptRow(NamedTuple):
     error: str
     note: str | None
     ms: int
+    epoch: int | None = None
+    inv: int | None = None
+    op: int | None = None
 
 
 class EndRow(NamedTuple):

@@ -7,7 +7,7 @@ not hold any more, another process goes on with the run and the worker unwinds i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from uuid import UUID
 
 import asyncpg
@@ -18,7 +18,7 @@ from services.core.engine.definitions import DefinitionsCache
 from services.core.engine.hints import Hints
 from services.core.runtime.ids import ulid_uuid
 from services.core.store.database import Database
-from services.core.store.queries import queries
+from services.core.store.queries import queries, tenant_query
 from services.executor.lease import Lease
 from services.executor.load import load_leases
 from services.executor.worker_stream.invocation import key_of
@@ -72,10 +72,12 @@ class Adoption:
                 [item.key.epoch for item in named.values()],
             )
             leases = await self._load(connection, [row["run"] for row in rows])
+            failed = await _failed_ops(connection, session.tenant, leases, named)
         for lease in leases:
             if accept(lease):
                 key = (lease.run_text, lease.epoch, lease.count_invocation())
                 lease.under_way = session.adopt(key, named[lease.run])
+                lease.under_way.failed = failed.get(lease.run, frozenset())
         for row in rows:
             self._hints.cancelled(row["was"], [row["run"]])
         if leases:
@@ -91,6 +93,27 @@ class Adoption:
             lost = [lease.run for lease in unnamed], [lease.epoch for lease in unnamed]
             await connection.fetch(queries("executor")["let_go"], self._owner, *lost, False)
         return [lease for lease in leases if not lease.unnamed]
+
+
+async def _failed_ops(
+    connection: asyncpg.Connection, tenant: int, leases: Sequence[Lease], named: Mapping[UUID, pb.Resume.Item]
+) -> dict[UUID, frozenset[int]]:
+    """The ops of each run's invocation that are stored as failed attempts. They belong to its new key from now on."""
+    runs = {lease.run: lease.epoch for lease in leases if lease.attempts}
+    if not runs:
+        return {}
+    keys = [named[run].key for run in runs]
+    rows = await connection.fetch(
+        tenant_query("worker_stream", "failed_ops", tenant),
+        list(runs),
+        [key.epoch for key in keys],
+        [key.invocation for key in keys],
+        list(runs.values()),
+    )
+    found: dict[UUID, set[int]] = {}
+    for row in rows:
+        found.setdefault(row["run"], set()).add(row["op"])
+    return {run: frozenset(numbers) for run, numbers in found.items()}
 
 
 def _run(key: pb.InvocationKey) -> UUID | None:

@@ -155,7 +155,7 @@ class _Drive:
                 continue
             if not (fresh or self._is_wanted) and (self._goes_on_anew(report) or not self._lease.open_steps):
                 return None  # it was asked to leave, or has come to a call that only a replay may make
-            settled = await self._settle(ops, over=report.over)
+            settled = await self._settle(fresh, ops, over=report.over)
             rests = settled.decision.status is not Status.RUNNING or not settled.done.is_held
             self._is_wanted = settled.done.is_wanted
             self._acknowledge(fresh, ops, settled, rests=rests)
@@ -166,8 +166,9 @@ class _Drive:
             if report.over:
                 return None
 
-    async def _settle(self, ops: list[Op], *, over: bool) -> Settled:
+    async def _settle(self, reported: list[ReportedOp], ops: list[Op], *, over: bool) -> Settled:
         lease = self._lease
+        lease.reporting = _numbers(reported, ops)
         self._span.answered()
         if not ops:
             return await self._driver.commits.settle(lease, Unwound(), self._span)
@@ -204,7 +205,7 @@ class _Drive:
     async def _without_known(self, reported: list[ReportedOp], ops: list[Op]) -> tuple[list[ReportedOp], list[Op]]:
         """What is new of this; what the executor before has committed is acknowledged, as its answer was lost."""
         pairs = list(zip(reported, ops, strict=True))
-        known = {each.number: op.id for each, op in pairs if self._is_known(op) and not isinstance(op, _ENDS)}
+        known = {each.number: op.id for each, op in pairs if not isinstance(op, _ENDS) and self._is_known(each, op)}
         if not known:
             return reported, ops
         stored = await self._driver.deliveries.stored(self._lease, list(known.values()))
@@ -216,11 +217,11 @@ class _Drive:
         fresh = [(each, op) for each, op in pairs if each.number not in known]
         return [each for each, _ in fresh], [op for _, op in fresh]
 
-    def _is_known(self, op: Op) -> bool:
+    def _is_known(self, reported: ReportedOp, op: Op) -> bool:
         if isinstance(op, RunCompleted | RunFailed) or self._known is None:
             return False
-        # A step that waits for its next attempt has had this one.
-        return op.id in self._known or (isinstance(op, StepFailed) and self._lease.open_steps.get(op.id) == "b")
+        # A failed attempt is known by its op: whether its step still waits for the next one says nothing.
+        return op.id in self._known or (isinstance(op, StepFailed) and reported.number in self.invocation.failed)
 
     def _goes_on_anew(self, report: Report) -> bool:
         """Whether the worker may ask for the next invocation at once: only with progress, or it would ask for ever."""
@@ -292,6 +293,11 @@ def _check_ids(ops: Iterable[Op], open_steps: Mapping[str, str]) -> None:
         seen.add(op.id)
         if open_steps.get(op.id, "b") != "b" and not isinstance(op, Sleep | WaitForEvent | Invoke):
             raise FunctionFault("ProtocolError", f"step {op.id!r} has a result, but it is a wait that is still open")
+
+
+def _numbers(reported: Iterable[ReportedOp], ops: Iterable[Op]) -> dict[str, int]:
+    """The number of each step's op."""
+    return {op.id: each.number for each, op in zip(reported, ops, strict=True) if not isinstance(op, _ENDS)}
 
 
 def _result(row: StepRow) -> str:

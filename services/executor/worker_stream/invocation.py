@@ -76,6 +76,8 @@ class LiveInvocation:
         """The highest op number that was answered."""
         self.results: dict[int, bytes] = {}
         """Results that acknowledgements carried, by op number: an op that comes again is answered alike."""
+        self.failed: frozenset[int] = frozenset()
+        """Numbers of ops that another executor has stored as failed attempts."""
         self.deliveries: dict[str, bytes] = {}
         """Results that were delivered, by step id: one that was lost with a stream is sent again."""
         self.heard = now

@@ -114,6 +114,7 @@ create table rt.steps (
 ) partition by list (tenant);
 
 -- Failed attempts, of a step (sid) or of the function (sid null). n counts within the run, k within the step since the last retry.
+-- epoch, inv, op: which op of which invocation a worker's stream told it by, so that the same report is known when it comes again.
 create table rt.attempts (
     tenant int not null,
     run    uuid not null,
@@ -124,6 +125,9 @@ create table rt.attempts (
     note   text,
     t0     timestamptz not null,
     t1     timestamptz not null,
+    epoch  bigint,
+    inv    int,
+    op     int,
     primary key (run, n, tenant)
 ) partition by list (tenant);
 

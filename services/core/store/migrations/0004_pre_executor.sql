@@ -86,6 +86,7 @@ create function rt.commit_v1(
     s_run uuid[], s_tenant int[], s_sid text[], s_seq int[], s_name text[], s_kind text[], s_status text[],
     s_output text[], s_error text[], s_input text[], s_att int[], s_ms int[],
     a_run uuid[], a_tenant int[], a_n int[], a_sid text[], a_k int[], a_error text[], a_note text[], a_ms int[],
+    a_epoch bigint[], a_inv int[], a_op int[],
     e_run uuid[], e_status text[], e_output text[], e_error text[],
     m_run uuid[], m_tenant int[], m_kind text[], m_body text[]
 ) returns table (run uuid, result text, mail int, st text, ga bigint) language plpgsql as $$
@@ -141,9 +142,11 @@ begin
                 on conflict do nothing;
         end if;
         if cardinality(a_run) > 0 then
-            insert into rt.attempts (tenant, run, n, sid, k, error, note, t0, t1)
-                select u.tenant, u.run, u.n, u.sid, u.k, u.error, u.note, v_now - u.ms * interval '1 millisecond', v_now
-                from unnest(a_tenant, a_run, a_n, a_sid, a_k, a_error, a_note, a_ms) u(tenant, run, n, sid, k, error, note, ms)
+            insert into rt.attempts (tenant, run, n, sid, k, error, note, t0, t1, epoch, inv, op)
+                select u.tenant, u.run, u.n, u.sid, u.k, u.error, u.note, v_now - u.ms * interval '1 millisecond', v_now,
+                       u.epoch, u.inv, u.op
+                from unnest(a_tenant, a_run, a_n, a_sid, a_k, a_error, a_note, a_ms, a_epoch, a_inv, a_op)
+                     u(tenant, run, n, sid, k, error, note, ms, epoch, inv, op)
                 where u.run = any (v_ok)
                 on conflict do nothing;
         end if;
@@ -210,6 +213,7 @@ create function rt.commit_full_v1(
     s_run uuid[], s_tenant int[], s_sid text[], s_seq int[], s_name text[], s_kind text[], s_status text[],
     s_output text[], s_error text[], s_input text[], s_att int[], s_ms int[],
     a_run uuid[], a_tenant int[], a_n int[], a_sid text[], a_k int[], a_error text[], a_note text[], a_ms int[],
+    a_epoch bigint[], a_inv int[], a_op int[],
     e_run uuid[], e_status text[], e_output text[], e_error text[],
     m_run uuid[], m_tenant int[], m_kind text[], m_body text[],
     w_run uuid[], w_tenant int[], w_id uuid[], w_kind text[], w_seq int[], w_sid text[], w_name text[], w_fields text[],
@@ -230,7 +234,8 @@ begin
     for v_row in select * from rt.commit_v1(
         p_owner, h_run, h_epoch, h_rev, h_mail, h_keep, h_st, h_steps, h_bytes, h_fn_att, h_nd, h_att,
         h_uses, h_ga, h_gb, s_run, s_tenant, s_sid, s_seq, s_name, s_kind, s_status, s_output, s_error, s_input, s_att,
-        s_ms, a_run, a_tenant, a_n, a_sid, a_k, a_error, a_note, a_ms, e_run, e_status, e_output, e_error,
+        s_ms, a_run, a_tenant, a_n, a_sid, a_k, a_error, a_note, a_ms,
+        a_epoch, a_inv, a_op, e_run, e_status, e_output, e_error,
         m_run, m_tenant, m_kind, m_body) loop
         run := v_row.run; result := v_row.result; mail := v_row.mail; st := v_row.st; ga := v_row.ga;
         if result = 'd' then v_done := v_done || run; end if;
