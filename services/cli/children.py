@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from uuid import UUID, uuid4
 
 import aiohttp
 
-from services.core.runtime.parent import PARENT_PIPE
+from services.cli.child_process import ChildProcess, Spawn, exec_child
 from services.core.runtime.service import EXIT_USAGE
+from services.core.runtime.supervised import supervised_environ
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,8 @@ _HEALTHY_S = 10.0
 _POLL_S = 0.05
 _KILL_MARGIN_S = 5.0
 _ASK_S = 1.0
+# A child tells it to the database early in its start: so many starts may fail before that.
+_REMEMBERED = 100
 
 
 class ChildRefused(Exception):
@@ -47,10 +50,13 @@ class ChildSpec:
 class Children:
     """Runs children until `stop`."""
 
-    def __init__(self, specs: Sequence[ChildSpec], *, grace_s: float) -> None:
+    def __init__(self, specs: Sequence[ChildSpec], *, grace_s: float, spawn: Spawn = exec_child) -> None:
         self._specs = {spec.name: spec for spec in specs}
         self._grace_s = grace_s
-        self._processes: dict[str, asyncio.subprocess.Process] = {}
+        self._spawn_child = spawn
+        self._processes: dict[str, ChildProcess] = {}
+        self._names: dict[str, UUID] = {}
+        self._ended: dict[str, list[UUID]] = {name: [] for name in self._specs}
         self._stopping = asyncio.Event()
 
     def pids(self) -> dict[str, int]:
@@ -130,6 +136,7 @@ class Children:
             born = time.monotonic()
             process = await self._spawn(spec)
             code = await process.wait()
+            self._ended[spec.name] = [*self._ended[spec.name], self._names[spec.name]][-_REMEMBERED:]
             if self._stopping.is_set():
                 return
             if code == EXIT_USAGE:
@@ -142,15 +149,10 @@ class Children:
                     await self._stopping.wait()
             backoff = min(backoff * 2, _LONGEST_BACKOFF_S)
 
-    async def _spawn(self, spec: ChildSpec) -> asyncio.subprocess.Process:
-        process = await asyncio.create_subprocess_exec(
-            *spec.command,
-            env={**spec.environ, PARENT_PIPE: "1"},
-            stdin=subprocess.PIPE,
-            # A terminal's Ctrl-C must reach us only, so that the order of the stop is ours.
-            start_new_session=True,
-            pass_fds=spec.pass_fds,
-        )
+    async def _spawn(self, spec: ChildSpec) -> ChildProcess:
+        name = self._names[spec.name] = uuid4()
+        environ = {**spec.environ, **supervised_environ(name, self._ended[spec.name])}
+        process = await self._spawn_child(spec.command, environ, spec.pass_fds)
         self._processes[spec.name] = process
         if self._stopping.is_set():
             process.terminate()

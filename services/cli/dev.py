@@ -15,6 +15,7 @@ from contextlib import suppress
 
 from services.cli.children import ChildRefused, Children, ChildSpec
 from services.cli.failure import Failure
+from services.cli.forked import Forked
 from services.cli.function import check_function_url, follow_function
 from services.core.runtime.config import ConfigError, load
 from services.core.runtime.logs import configure_logs
@@ -45,6 +46,7 @@ class Dev:
         self._stop = asyncio.Event()
         self._stack: EmbeddedStack | None = None
         self._children: Children | None = None
+        self._forked = Forked(environ)
         self.environ: dict[str, str] = {}
 
     def request_stop(self) -> None:
@@ -56,17 +58,21 @@ class Dev:
     async def run(self, function: str | None) -> int:
         """Starts, prints where to look, waits for the stop."""
         self._check_port()
-        # Before the try: a start that is refused must leave alone what the running stack has written.
-        await self._open_servers()
+        self._forked.open()  # it imports while the servers start
+        # Before the inner try: a start that is refused must leave alone what the running stack has written.
         try:
-            await self._settle()
-            await migrate(self.environ["DATABASE_URL"])
-            await self._serve(function)
+            await self._open_servers()
+            try:
+                await self._settle()
+                await migrate(self.environ["DATABASE_URL"])
+                await self._serve(function)
+            finally:
+                # While the home is still locked: the next stack writes its own.
+                self._home.forget("stack.json")
+                if self._stack is not None:
+                    await asyncio.to_thread(self._stack.close)
         finally:
-            # While the home is still locked: the next stack writes its own.
-            self._home.forget("stack.json")
-            if self._stack is not None:
-                await asyncio.to_thread(self._stack.close)
+            self._forked.close()
         return EXIT_OK
 
     async def _open_servers(self) -> None:
@@ -122,7 +128,7 @@ class Dev:
     async def _serve(self, function: str | None) -> None:
         specs = [self._spec(service) for service in _SERVICES]
         grace_s = load(ProcessSettings, self.environ).grace_s
-        children = self._children = Children(specs, grace_s=grace_s)
+        children = self._children = Children(specs, grace_s=grace_s, spawn=self._forked.spawn)
         keeping = asyncio.create_task(children.keep(), name="services")
         watching = asyncio.create_task(self._watch_keeper(), name="keeper")
         stopping = asyncio.create_task(self._stop.wait(), name="stop")

@@ -16,6 +16,7 @@ from services.core.engine.definitions import DefinitionsCache
 from services.core.engine.hints import Hints
 from services.core.engine.key_check import KeyCheck
 from services.core.engine.regate import Regater
+from services.core.engine.rescue_runs import Predecessors, RunRescuer
 from services.core.engine.run_traces import RunTraces
 from services.core.engine.sync import Syncer
 from services.core.engine.wait_room import WaitRoom
@@ -111,7 +112,8 @@ def build(settings: Settings, runtime: Runtime, probe: Probe = no_probe) -> list
     parts = _Parts(
         settings, runtime, theirs, database, bus, sealer, definitions, current, calls, traces, sessions, probe
     )
-    executor = Executor(bus, current, parts.incarnation, sessions=sessions)
+    predecessors = Predecessors(database, RunRescuer(database, Hints(bus), traces), runtime.supervised.replaces)
+    executor = Executor(bus, current, parts.incarnation, sessions=sessions, bury=predecessors.bury)
     workers = Handshake(
         database,
         definitions,
@@ -178,7 +180,13 @@ class _Parts:
         hints = Hints(self.bus)
         slot = "" if runtime.slot is None else f"/{runtime.slot}"
         node = f"{socket.gethostname()}{slot}/{os.getpid()}"
-        owner = Owner(settings.database.url, node=node, settings=settings.lease, clock=runtime.clock)
+        owner = Owner(
+            settings.database.url,
+            node=node,
+            settings=settings.lease,
+            clock=runtime.clock,
+            process=runtime.supervised.name,
+        )
         pipeline = Pipeline(settings.database.url, owner=owner.id)
         acceptor = EventAcceptor(self.database, self.definitions, hints, ids, self.traces)
         aftermath = Aftermath(self.database, hints, acceptor, self.theirs, self.traces)

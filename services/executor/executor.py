@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -41,7 +41,10 @@ class Executor(Component):
         make_incarnation: Callable[[], Incarnation],
         *,
         sessions: WorkerSessions,
+        bury: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        """`bury` takes their runs from processes that this one replaces; it may raise Unavailable."""
+        self._bury = bury
         self._sessions = sessions
         sessions.adopt_with(self._adopt)
         self._bus = bus
@@ -80,6 +83,8 @@ class Executor(Component):
         while True:
             incarnation = self._make_incarnation()
             try:
+                if self._bury is not None:
+                    await self._bury()
                 await incarnation.owner.register()
             except Unavailable:
                 log.warning("cannot register: the database is away")

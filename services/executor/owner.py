@@ -33,14 +33,19 @@ class OwnerLost(Exception):
 class Owner:
     """This process as a holder of runs, under a random id that is never used again."""
 
-    def __init__(self, dsn: str, *, node: str, settings: LeaseSettings, clock: Clock) -> None:
+    def __init__(
+        self, dsn: str, *, node: str, settings: LeaseSettings, clock: Clock, process: UUID | None = None
+    ) -> None:
+        """`process`: what the supervisor calls this process, if there is one."""
         self.id = secrets.randbits(63)
         self._dsn = dsn
         self._node = node
+        self._process = process
         self._settings = settings
         self._clock = clock
         self._connection: asyncpg.Connection | None = None
         self._has_lock = False
+        self._has_left = False
         self._cut_off = asyncio.Event()
         self._confirmed = clock.monotonic()
         self._strangers: dict[tuple[UUID, int], float] = {}
@@ -59,11 +64,13 @@ class Owner:
         asked = self._clock.monotonic()
         connection = await self._connected()
         with translated():
-            await connection.execute(queries("executor")["register_owner"], self.id, "executor", self._node)
+            await connection.execute(
+                queries("executor")["register_owner"], self.id, "executor", self._node, self._process
+            )
         self._confirmed = asked
 
     async def keep(self, is_known: Callable[[], Container[UUID]]) -> None:
-        """Beat until cancelled. Raises OwnerLost.
+        """Beat until cancelled, or until it has left. Raises OwnerLost.
 
         Each beat also lets go of runs that the database counts as ours and this process does not know: claims whose
         answer was lost (rulings C4). `is_known` gives the runs in memory; one that stays unknown under the same epoch
@@ -72,18 +79,20 @@ class Owner:
         away = False
         while True:
             await self._pause()
+            if self._has_left:
+                return
             try:
                 async with asyncio.timeout(max(0.0, self._settings.ttl_s - self._silence)):
                     alive = await self._beat(is_known)
                 away = False
             except (*PASSING, Unavailable) as error:
-                if not away:  # once, not at every try
+                if not away and not self._has_left:  # once, not at every try
                     log.warning("heartbeat failed: %s", type(error).__name__)
                 away = True
-                self._drop()
+                self.hang_up()
                 alive = self._silence < self._settings.ttl_s
-            if not alive:
-                self._drop()
+            if not alive and not self._has_left:
+                self.hang_up()
                 raise OwnerLost
 
     async def _pause(self) -> None:
@@ -108,13 +117,24 @@ class Owner:
         return True
 
     async def leave(self) -> None:
-        """Stop existing, after everything was let go."""
-        if self._connection is not None and not self._connection.is_closed():
-            try:
-                await self._connection.execute(queries("executor")["remove_owner"], self.id, timeout=2)
-                await self._connection.close(timeout=2)
-            except PASSING:
-                self._drop()
+        """Stop existing, after everything was let go. Nothing of it comes back, also where it still beats."""
+        self._has_left = True
+        self._cut_off.set()
+        try:
+            if self._connection is not None and not self._connection.is_closed():
+                with translated():
+                    await self._connection.execute(queries("executor")["remove_owner"], self.id, timeout=2)
+                    await self._connection.close(timeout=2)
+        except Unavailable:
+            log.warning("the row of this owner is left to be forgotten")
+        finally:
+            self.hang_up()
+
+    def hang_up(self) -> None:
+        """Give up the connection, and with it the lock, as the end of the process does; a beat makes it anew."""
+        connection, self._connection, self._has_lock = self._connection, None, False
+        if connection is not None:
+            connection.terminate()
 
     async def _reconcile(self, connection: asyncpg.Connection, known: Container[UUID]) -> None:
         rows = await connection.fetch(queries("executor")["held_runs"], self.id)
@@ -133,8 +153,12 @@ class Owner:
         process that is cut off, and until that is gone the heartbeat alone speaks for the owner.
         """
         if self._connection is None or self._connection.is_closed():
-            self._connection, self._has_lock = await connect(self._dsn, "runr-executor-owner"), False
-            self._connection.add_termination_listener(self._terminated)
+            connection = await connect(self._dsn, "runr-executor-owner")
+            if self._has_left:  # meanwhile
+                connection.terminate()
+                raise Unavailable("this owner has left")
+            self._connection, self._has_lock = connection, False
+            connection.add_termination_listener(self._terminated)
         if not self._has_lock:
             with translated():
                 self._has_lock = await self._connection.fetchval(queries("executor")["try_owner_lock"], self.id)
@@ -144,8 +168,3 @@ class Owner:
         if connection is self._connection:
             self._has_lock = False
             self._cut_off.set()
-
-    def _drop(self) -> None:
-        connection, self._connection, self._has_lock = self._connection, None, False
-        if connection is not None:
-            connection.terminate()

@@ -111,7 +111,11 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
     traces = RunTraces(database, runtime.telemetry)
     node = f"{socket.gethostname()}/{os.getpid()}"
     partitions = Partitions(
-        settings.database.url, node=node, clock=runtime.clock, beat_s=min(3.0, settings.lease.heartbeat_s)
+        settings.database.url,
+        node=node,
+        clock=runtime.clock,
+        beat_s=min(3.0, settings.lease.heartbeat_s),
+        supervised=runtime.supervised,
     )
     theirs = DatabaseClock(runtime.clock)
     runtime.health.register("clock", _SkewCheck(theirs).check)

@@ -17,6 +17,7 @@ import asyncpg
 from services.core.domain.errors import Unavailable
 from services.core.runtime.clock import Clock
 from services.core.runtime.lifecycle import Component
+from services.core.runtime.supervised import UNSUPERVISED, SupervisedProcess
 from services.core.store.database import PASSING, connect
 from services.core.store.queries import queries
 
@@ -36,11 +37,21 @@ class Partitions(Component):
 
     name = "partitions"
 
-    def __init__(self, dsn: str, *, node: str, clock: Clock, beat_s: float = 3.0) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        node: str,
+        clock: Clock,
+        beat_s: float = 3.0,
+        supervised: SupervisedProcess = UNSUPERVISED,
+    ) -> None:
+        """`supervised`: what a supervisor says of this process. The shares of those that it replaces are free."""
         self.owner = secrets.randbits(63)
         self.generation = 0
         self._dsn = dsn
         self._node = node
+        self._supervised = supervised
         self._clock = clock
         self._beat_s = beat_s
         self._parts: tuple[int, ...] = ()
@@ -115,7 +126,11 @@ class Partitions(Component):
             self._connection = connection
             self._locked = False
             connection.add_termination_listener(self._terminated)
-            await connection.execute(queries("scheduler")["register_scheduler"], self.owner, self._node)
+            if self._supervised.replaces:
+                await connection.execute(queries("scheduler")["bury_processes"], self._supervised.replaces)
+            await connection.execute(
+                queries("scheduler")["register_scheduler"], self.owner, self._node, self._supervised.name
+            )
         if not self._locked:
             # Tried, not waited for: a former session of ours that the server has not missed yet holds it just as well.
             self._locked = await self._connection.fetchval(queries("scheduler")["try_owner_lock"], self.owner)

@@ -37,6 +37,7 @@ from services.core.runtime.parse import Address
 from services.core.runtime.pooled_random import PooledRandom
 from services.core.runtime.process_slot import health_socket, process_slot
 from services.core.runtime.settings import HEALTH_PORTS, LogSettings, ProcessSettings, TelemetrySettings
+from services.core.runtime.supervised import UNSUPERVISED, SupervisedProcess, supervised_process
 from services.core.runtime.telemetry import Telemetry, start_telemetry
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,8 @@ _FORCE_MARGIN_S = 10.0
 class Runtime:
     """What the process gives every service: its name and the seams for time, random, readiness and traces.
 
-    `slot`: which of several processes under one parent it is, None for one that is alone.
+    `slot`: which of several processes under one parent it is, None for one that is alone. `supervised`: what a
+    supervisor says of it.
     """
 
     service: str
@@ -59,6 +61,7 @@ class Runtime:
     health: Health
     telemetry: Telemetry
     slot: int | None = None
+    supervised: SupervisedProcess = UNSUPERVISED
 
 
 class ServiceModule(Protocol):
@@ -122,6 +125,7 @@ async def _run(
             health=health if len(modules) == 1 else health.part(name),
             telemetry=traces[name],
             slot=process_slot(environ),
+            supervised=supervised_process(environ),
         )
         components.extend(module.build(settings[name], runtime))
     supervisor = Supervisor(

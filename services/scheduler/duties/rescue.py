@@ -18,6 +18,7 @@ from datetime import datetime
 import asyncpg
 
 from services.core.engine.hints import Hints
+from services.core.engine.rescue_runs import RunRescuer
 from services.core.engine.run_traces import RunTraces
 from services.core.runtime.clock import Clock
 from services.core.runtime.settings import LeaseSettings
@@ -28,7 +29,6 @@ from services.scheduler.ticker import PeriodicDuty
 
 log = logging.getLogger(__name__)
 
-BATCH = 500
 EARLY_MS = 2_000
 
 _DEAF_AFTER_S = 5.0
@@ -57,12 +57,10 @@ class Rescue(PeriodicDuty):
         traces: RunTraces | None = None,
     ) -> None:
         self._database = database
-        self._traces = traces or RunTraces.off(database)
-        self._hints = hints
+        self._rescuer = RunRescuer(database, hints, traces or RunTraces.off(database), ended=ended)
         self._clock = clock
         self._ttl_s = settings.ttl_s
         self._settle_s = settings.heartbeat_s * 3 + 1 if settle_s is None else settle_s
-        self._ended = ended
         self._silence = Silence()
         self._heard: float | None = None
         self._server: datetime | None = None
@@ -71,28 +69,8 @@ class Rescue(PeriodicDuty):
     async def run_once(self) -> Mapping[str, int]:
         """Bury who is dead, then rescue every run whose owner is dead or unknown. Raises Unavailable."""
         buried = await self._bury()
-        rescued = failed = parked = 0
-        while True:
-            async with self._database.connection() as connection:
-                rows = await connection.fetch(queries("scheduler")["rescue"], BATCH)
-            for row in rows:
-                if row["due_ms"] is not None:  # kept for the worker that executes it
-                    self._hints.timers(row["run"], row["due_ms"])
-            parked += sum(row["due_ms"] is not None for row in rows)
-            lost = [row for row in rows if row["due_ms"] is None]
-            ready = [row["run"] for row in lost if not row["ended"]]
-            self._hints.ready(ready)
-            self._traces.lost((row["tenant"], row["run"]) for row in lost)
-            self._traces.ended((row["tenant"], row["run"]) for row in rows if row["ended"])
-            rescued += len(ready)
-            failed += len(lost) - len(ready)
-            if len(lost) > len(ready):
-                self._ended()
-            if len(rows) < BATCH:
-                break
-        if rescued or failed or parked:
-            log.warning("rescued runs of dead owners", extra={"rescued": rescued, "failed": failed, "parked": parked})
-        return {"buried": buried, "rescued": rescued, "failed": failed, "parked": parked}
+        rescued = await self._rescuer.rescue()
+        return {"buried": buried, "rescued": rescued.rescued, "failed": rescued.failed, "parked": rescued.parked}
 
     async def _bury(self) -> int:
         async with self._database.connection() as connection:

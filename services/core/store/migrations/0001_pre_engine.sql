@@ -57,11 +57,13 @@ create table rt.owner (
     id      bigint primary key,                    -- random 63 bits per process start: never reused, not even after a restore
     kind    text not null,
     node    text not null,
+    process uuid,                                  -- what its supervisor calls its process, never reused; null: has none that does
     boot_at timestamptz not null default rt.now(),
     beat_at timestamptz not null default rt.now(),
     beats   bigint not null default 0,
     dead    bool not null default false
 ) with (fillfactor = 50);
+create index owner_process on rt.owner (process) where process is not null;
 
 -- The 64 partitions of timers and recovery; ownership is an economy, never needed for correctness.
 create table rt.part (n smallint primary key check (n between 0 and 63), owner bigint, epoch bigint not null default 0);
@@ -93,6 +95,7 @@ create table rt.live (
     fn_att   smallint not null default 0,          -- failed function attempts since the last progress
     max_att  smallint not null check (max_att between 1 and 21),
     nd       smallint not null default 0,          -- non-determinism strikes in a row
+    uses     int not null default 0,               -- steps executed that are not counted in rt.usage_delta yet
     parent   uuid,
     affinity uuid,                                 -- the worker's session that executes it, or is to
     pooled   bool not null default false,          -- of a project that workers alone serve: only who has one of them takes it
@@ -105,7 +108,7 @@ create table rt.live (
     check ((gv = 0) = (ga is null)),
     check (line is null or (st = 'b' and line in (ga, gb)))
 ) with (fillfactor = 60, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
--- A step in steady state changes only rev, steps, bytes, fn_att, att, nd: none is indexed, so the update is HOT.
+-- A step in steady state changes only rev, steps, bytes, fn_att, att, nd, uses: none is indexed, so the update is HOT.
 create index live_queue on rt.live (tenant, qk) where st = 'q' and not pooled;
 create index live_pool on rt.live (wf, qk) where st = 'q' and pooled;
 create index live_owner on rt.live (owner) where owner is not null;

@@ -101,6 +101,12 @@ create function rt.bury_v1(p_owner bigint, p_beats bigint) returns bool language
     update rt.owner set dead = true where id = p_owner and not dead and beats = p_beats returning true
 $$;
 
+-- Declare the owners dead that were in these processes, which whoever started them has seen end: they need no silence. How many.
+create function rt.bury_processes_v1(p_process uuid[]) returns int language sql as $$
+    with b as (update rt.owner set dead = true where process = any (p_process) and not dead returning id)
+    select count(*)::int from b
+$$;
+
 -- The executions of these locked runs are lost: each a failed function attempt, after which the run is in the queue, or ends with
 -- the last. Answers those that have ended. A slot is kept: the same run is next, so distinct runs never exceed a limit.
 create function rt.lost_v1(p_run uuid[], p_bump int) returns table (run uuid, ga bigint, gb bigint) language plpgsql as $$

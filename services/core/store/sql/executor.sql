@@ -1,5 +1,5 @@
 -- name: register_owner
-insert into rt.owner (id, kind, node) values ($1, $2, $3);
+insert into rt.owner (id, kind, node, process) values ($1, $2, $3, $4);
 
 -- name: try_owner_lock
 select pg_try_advisory_lock($1);

@@ -22,6 +22,9 @@ select pg_advisory_unlock($1);
 -- name: bury
 select rt.bury_v1($1, $2);
 
+-- name: bury_processes
+select rt.bury_processes_v1($1);
+
 -- name: rescue
 select run, tenant, ended, due_ms from rt.rescue_v1($1);
 
@@ -45,7 +48,7 @@ delete from rt.owner o where o.dead and o.beat_at < rt.now() - $1::bigint * inte
     and not exists (select from rt.live r where r.owner = o.id);
 
 -- name: register_scheduler
-insert into rt.owner (id, kind, node) values ($1, 'scheduler', $2) on conflict (id) do nothing;
+insert into rt.owner (id, kind, node, process) values ($1, 'scheduler', $2, $3) on conflict (id) do nothing;
 
 -- name: share_parts
 select rt.share_parts_v1($1, $2);
