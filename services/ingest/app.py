@@ -29,6 +29,7 @@ from services.core.runtime.config import setting
 from services.core.runtime.fair_turns import FairTurns
 from services.core.runtime.ids import UlidFactory
 from services.core.runtime.lifecycle import Component
+from services.core.runtime.owned_ids import OwnedIds
 from services.core.runtime.sealing import Sealer
 from services.core.runtime.service import Runtime
 from services.core.runtime.settings import (
@@ -115,7 +116,8 @@ class _Parts:
         self.definitions = DefinitionsCache(None, clock=runtime.clock)
         self.traces = RunTraces(self.database, runtime.telemetry)
         self.authenticator = StoreAuthenticator(self.reads, runtime.clock)
-        self.submissions = Submissions(self.authenticator, runtime.telemetry, self.theirs)
+        owned = OwnedIds(self.sealer.secret_for("ids that senders make"))
+        self.submissions = Submissions(self.authenticator, runtime.telemetry, self.theirs, owned)
         limits = settings.limits
         self.event_limits = EventLimits(events=limits.events_per_request, event_bytes=limits.event_bytes)
         turns = FairTurns(_WRITERS, each=_TENANT_WRITERS, patience_s=_PATIENCE_S)

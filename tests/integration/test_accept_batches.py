@@ -12,7 +12,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from services.core.domain.errors import Unavailable
+from services.core.domain.errors import InvalidInput, Unavailable
 from services.core.domain.op import WaitForEvent
 from services.core.domain.run import Status
 from services.core.engine.accept_events import EventAcceptor
@@ -138,6 +138,47 @@ async def test_asked_for_again_under_its_id_it_is_the_same_request(
     assert (other.duplicate, other.id) == (True, id)
     assert await rows.value("select count(*) from rt.events") == 3
     assert await rows.value("select count(*) from rt.live") == 3
+
+
+async def test_f7_an_id_that_is_in_anothers_block_is_refused_and_nothing_of_the_request_is_stored(
+    hand: Hand, rows: LiveRows, recorder: Recorder
+) -> None:
+    acceptor = make_acceptor(hand.database, recorder)
+    id = IDS.block(10)
+
+    def at(place: int) -> UUID:
+        return UUID(int=id.int + place)
+
+    first = await submitted(acceptor, hand.tenant, *(event(f"o{n}") for n in range(10)), id=id)
+    for again in (False, True):
+        for events, place in (
+            ((event("p"), event("p")), 3),
+            ((event("o8"), event("o9"), event("late")), 8),  # those that are there are the same, one is not there
+            ((event("o0", '{"n":1}'),), 0),
+            ((event("o0", event_id="k"),), 1),
+        ):
+            refused = await submitted(acceptor, hand.tenant, *events, id=at(place), again=again)
+            assert isinstance(refused, InvalidInput)
+            assert "is taken" in str(refused)
+    assert await rows.value("select count(*) from rt.events") == 10
+    assert await rows.value("select count(*) from rt.event_ids") == 0
+    both = await asyncio.gather(
+        submitted(acceptor, hand.tenant, *(event(f"o{n}") for n in range(10)), id=id),
+        submitted(acceptor, hand.tenant, event("p"), event("p"), id=at(3)),
+        submitted(acceptor, hand.tenant, event("q"), id=IDS.new()),
+    )
+    assert both[0] == first
+    assert isinstance(both[1], InvalidInput)
+    assert [accepted.name for accepted in both[2]] == ["q"]
+
+
+async def test_f7_two_requests_under_one_id_at_the_same_time_are_not_answered_alike(
+    hand: Hand, rows: LiveRows, recorder: Recorder
+) -> None:
+    acceptor, id = make_acceptor(hand.database, recorder), IDS.new()
+    ends = await asyncio.gather(*(submitted(acceptor, hand.tenant, event(name), id=id) for name in ("a", "b")))
+    assert [type(end) for end in ends] == [list, InvalidInput]
+    assert [row["name"] for row in await rows.rows("select name from rt.events")] == ["a"]
 
 
 async def test_events_that_resume_and_cancel_do_so_at_once_in_the_order_of_the_requests(

@@ -7,6 +7,7 @@ import itertools
 import random
 from collections.abc import AsyncIterator
 from typing import Any
+from uuid import UUID
 
 import grpc
 import pytest
@@ -26,7 +27,8 @@ from services.core.engine.tokens import ALL_ABILITIES, hash_token
 from services.core.rpc.status import from_status
 from services.core.rpc.submissions import BEAT_S, Kind, Submission, Submissions
 from services.core.runtime.clock import SystemClock
-from services.core.runtime.ids import UlidFactory, ulid_text, ulid_uuid
+from services.core.runtime.ids import UlidFactory, ulid_text, ulid_unix_ms, ulid_uuid
+from services.core.runtime.owned_ids import OwnedIds
 from services.core.runtime.sealing import Sealer
 from services.core.store.access import insert_token, revoke_token
 from services.core.store.database import Database
@@ -130,7 +132,8 @@ async def test_an_item_is_answered_as_a_call_is(ingest: Ingest, starts: Stream, 
     (plain, keyed) = await starts.asked(
         start(id=id.bytes, tags=["x"], test=True, data=b'{"n": 1.0}'), start(idempotency_key="k")
     )
-    assert plain.run.id == ulid_text(id)
+    made = ulid_uuid(plain.run.id)
+    assert (ulid_unix_ms(made), made.int & 0xFFFFFFFF) == (ulid_unix_ms(id), id.int & 0xFFFFFFFF)
     for answer in (plain, keyed):
         shown = (await ingest.get(answer.run.id)).run
         shown.ClearField("event")
@@ -220,6 +223,42 @@ async def test_an_item_that_comes_again_is_the_same(
     await asyncio.wait({another._reading})
 
 
+async def test_f6_an_id_that_is_anothers_is_never_stored_twice(
+    ingest: Ingest, starts: Stream, hand: Hand, rows: LiveRows, sealer: Sealer
+) -> None:
+    await hand.declare({"name": "work", "triggers": []}, {"name": "other", "triggers": []})
+    offered = IDS.new()
+    (mine,) = await starts.asked(start(id=offered.bytes))
+    run = ulid_uuid(mine.run.id)
+    await hand.cancel(run)  # nothing of it is live any more
+    async with neighbour(hand, sealer) as other:
+        await new_token(hand.database, other.tenant, "the_neighbours_token")
+        theirs = {"token": "the_neighbours_token", "project": "next-door"}
+        twin, thief = await starts.asked(start(id=offered.bytes, **theirs), start(id=run.bytes, **theirs))
+        tenants = await rows.rows("select tenant from rt.runs where id = $1", run)
+        assert [row["tenant"] for row in tenants] == [hand.tenant]
+        for each in (twin, thief):
+            found = await rows.rows("select tenant from rt.runs where id = $1", ulid_uuid(each.run.id))
+            assert [row["tenant"] for row in found] == [other.tenant], "a run of their own"
+    again = start(id=offered.bytes, workflow="other")
+    again.again = True
+    for end in await starts.asked(start(id=offered.bytes, workflow="other"), again):
+        assert isinstance(end, InvalidInput), "one id, two workflows"
+    assert await rows.value("select count(*) from rt.runs where id = $1", run) == 1
+
+
+async def test_f7_overlapping_blocks_of_event_ids_are_refused_by_name(sends: Stream, rows: LiveRows) -> None:
+    block = IDS.block(10)
+    inside = UUID(int=block.int + 3).bytes
+    first = [{"name": f"o{n}"} for n in range(10)]
+    (whole,) = await sends.asked(send(*first, id=block.bytes))
+    (refused,) = await sends.asked(send({"name": "p"}, {"name": "p"}, id=inside))
+    assert isinstance(refused, InvalidInput)
+    assert [fault.path for fault in refused.errors] == ["id"]
+    assert await sends.asked(send(*first, id=block.bytes)) == [whole], "the same once more"
+    assert await rows.value("select count(*) from rt.events") == 10
+
+
 async def test_a_stream_says_that_it_lives_and_what_time_it_is(starts: Stream) -> None:
     async with asyncio.timeout(10 * BEAT_S):
         while len(starts.times) < 3:
@@ -250,7 +289,7 @@ async def test_a_drain_answers_what_was_read_and_ends_the_stream(ingest: Ingest,
 async def test_a_token_that_was_taken_back_is_refused_in_a_stream_that_goes_on(hand: Hand) -> None:
     row = await new_token(hand.database, hand.tenant, "to_be_taken_back")
     authenticator = StoreAuthenticator(hand.database, SystemClock(), ttl_s=0.2)
-    submissions = Submissions(authenticator, no_telemetry(), SystemClock())
+    submissions = Submissions(authenticator, no_telemetry(), SystemClock(), OwnedIds(b"secret"))
     messages: asyncio.Queue[Any] = asyncio.Queue()
 
     async def coming() -> AsyncIterator[Any]:
@@ -297,7 +336,7 @@ class CountingAuthenticator:
 
 async def test_strangers_by_the_thousand_are_looked_up_a_few_at_a_time() -> None:
     counting = CountingAuthenticator()
-    submissions = Submissions(counting, no_telemetry(), SystemClock())
+    submissions = Submissions(counting, no_telemetry(), SystemClock(), OwnedIds(b"secret"))
 
     async def take(_: Submission) -> None:
         raise AssertionError("nobody is known")

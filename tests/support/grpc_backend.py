@@ -24,6 +24,7 @@ from services.core.rpc.call_context import Call, enter_call
 from services.core.rpc.server import RpcServer
 from services.core.rpc.submissions import Kind, Submission, Submissions
 from services.core.runtime.clock import SystemClock
+from services.core.runtime.owned_ids import OwnedIds
 from services.core.runtime.parse import Address
 from services.core.runtime.settings import TelemetrySettings
 from services.core.runtime.telemetry import Telemetry, start_telemetry
@@ -93,7 +94,7 @@ def rpc_server(
 ) -> RpcServer:
     """A server of all services; `methods` are named like "run.GetRun", the others are not overridden."""
     authenticator, telemetry = TwoTokens(), telemetry or no_telemetry()
-    submissions = Submissions(authenticator, telemetry, SystemClock())
+    submissions = Submissions(authenticator, telemetry, SystemClock(), OwnedIds(b"secret"))
     registrations = []
     for service, (add, base) in _SERVICES.items():
         own = {

@@ -21,7 +21,7 @@ from services.core.engine.fan_out import INLINE, INLINE_BYTES, store_fan_out
 from services.core.engine.find_waits import PIECE, Hits, find_hits
 from services.core.engine.group_commit import Waiting
 from services.core.engine.hit_runs import Aftermath, Delivery, cancel_runs, lock_and_resume, resume_waits
-from services.core.engine.isolate import LOCK_MS, PATIENT_LOCK_MS, Busy
+from services.core.engine.isolate import LOCK_MS, PATIENT_LOCK_MS, Busy, id_is_taken
 from services.core.engine.run_traces import RunTraces
 from services.core.engine.starts import cancel_waits, insert_starts, start_row
 from services.core.runtime.ids import UlidFactory, ulid_unix_ms
@@ -66,7 +66,13 @@ class AcceptTransaction:
         driver raises.
         """
         # One that came twice, since its sender lost its stream meanwhile, is carried out once.
-        requests = list({item.item.accept_id: item.item for item in batch}.values())
+        unique: dict[UUID, AcceptRequest] = {}
+        for item in batch:
+            first = unique.setdefault(item.item.accept_id, item.item)
+            if first is not item.item and list(first.events) != list(item.item.events):
+                item.settle(id_is_taken())
+        requests = list(unique.values())
+        batch = [item for item in batch if not item.settled]
         outcome = Outcome()
         async with self._database.transaction() as connection:
             try:
@@ -99,6 +105,7 @@ class AcceptTransaction:
             events,
             [request.ids[place] for request, place in places],
             [request.accept_id for request, _ in places],
+            offered=frozenset(request.accept_id for request in requests if request.offered),
             again=again,
             lock_ms=lock_ms,
         )

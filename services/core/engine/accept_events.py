@@ -116,7 +116,8 @@ class EventAcceptor:
         first = first_id or self._ids.block(max(1, len(events)))
         accept_id = first_id or uuid4()
         now_ns = self._traces.spans.now_ns()
-        return AcceptRequest(tenant, events, ids_from(first, len(events)), accept_id, trace, now_ns, again)
+        ids = ids_from(first, len(events))
+        return AcceptRequest(tenant, events, ids, accept_id, trace, now_ns, again, offered=first_id is not None)
 
     async def _commit(self, request: AcceptRequest) -> list[Accepted]:
         return await self._line(request.tenant).commit(request, key=request.tenant, size=request.size)

@@ -57,7 +57,8 @@ class FoundWait:
 @dataclass(slots=True, eq=False)
 class AcceptRequest:
     """Events that are accepted or refused together. Under the same `ids` and `accept_id` it is the same request, and
-    `again` says that an earlier attempt may have carried it out. `begun_ns` is of the clock of spans.
+    `again` says that an earlier attempt may have carried it out. `begun_ns` is of the clock of spans. `offered`: the
+    sender has made the ids, and may have given them to another request.
     """
 
     tenant: int
@@ -67,6 +68,7 @@ class AcceptRequest:
     trace: str | None
     begun_ns: int
     again: bool
+    offered: bool = False
 
     @property
     def size(self) -> int:

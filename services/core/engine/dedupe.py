@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -78,6 +79,7 @@ async def begin_accept(
     ids: Sequence[UUID],
     accept_ids: Sequence[UUID],
     *,
+    offered: Collection[UUID],
     again: bool,
     lock_ms: int,
 ) -> tuple[dict[int, Accepted], Context]:
@@ -85,13 +87,11 @@ async def begin_accept(
     others. Waits for a duplicate still in flight, for `lock_ms` at most.
 
     With `again` it also recognizes events of these very calls (`ids`) whose commit's answer was lost: they are no
-    duplicates.
+    duplicates. `offered` are the accept ids of those whose sender made the ids.
     """
     known: dict[int, Accepted] = {}
     if again:
-        places = {id.int: place for place, id in enumerate(ids)}
-        for row in await connection.fetch(tenant_query("engine", "stored_events", tenant), list(ids)):
-            known[places[row["id"].int]] = _from_row(row, duplicate=False)
+        known = await _stored_before(connection, tenant, events, ids, accept_ids, offered)
     keyed = {
         (event.src, event.event_id): place
         for place, (event, first) in enumerate(zip(events, firsts(events), strict=True))
@@ -119,6 +119,36 @@ async def begin_accept(
             known[place] = _from_row(first, duplicate=not mine)
         # An original that retention took away between the two statements is no duplicate any more: its id is free.
         keyed = {key: place for key, place in keyed.items() if key in lost and place not in known}
+
+
+async def _stored_before(
+    connection: asyncpg.Connection,
+    tenant: int,
+    events: Sequence[Incoming],
+    ids: Sequence[UUID],
+    accept_ids: Sequence[UUID],
+    offered: Collection[UUID],
+) -> dict[int, Accepted]:
+    """The events that are stored under their ids, by place. Of a request whose ids were offered none, if what is stored
+    is not just what it holds: it is another's then, and storing will find the id taken.
+    """
+    places = {id.int: place for place, id in enumerate(ids)}
+    rows = await connection.fetch(tenant_query("engine", "stored_events", tenant), list(ids))
+    found = {places[row["id"].int]: row for row in rows}
+    strangers: set[UUID] = set()
+    for place, accept_id in enumerate(accept_ids) if found and offered else ():
+        row, event = found.get(place), events[place]
+        # Nothing is stored under the id of a duplicate; all others are stored together.
+        same = event.event_id is not None if row is None else _is_same(row, event)
+        if accept_id in offered and not same:
+            strangers.add(accept_id)
+    return {
+        place: _from_row(row, duplicate=False) for place, row in found.items() if accept_ids[place] not in strangers
+    }
+
+
+def _is_same(row: asyncpg.Record, event: Incoming) -> bool:
+    return bool(row["name"] == event.name and row["digest"] == hashlib.sha256(event.data.encode()).digest())
 
 
 async def next_context(connection: asyncpg.Connection, tenant: int, names: Iterable[str], *, lock_ms: int) -> Context:

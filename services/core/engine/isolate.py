@@ -100,10 +100,15 @@ class Isolating(Generic[Item, Result]):
             await self._carry_out(batch[:middle], aside, again=again)
             await self._carry_out(batch[middle:], aside, again=again)
         elif isinstance(error, asyncpg.UniqueViolationError):
-            batch[0].settle(InvalidInput.of("id", "is taken: an id is made for one request"))
+            batch[0].settle(id_is_taken())
         else:
             log.error("the database refuses a request", extra={"tenant": batch[0].key}, exc_info=error)
             batch[0].settle(error)
+
+
+def id_is_taken() -> InvalidInput:
+    """Why a request is refused whose sender has given its id to another one before."""
+    return InvalidInput.of("id", "is taken: an id is made for one request")
 
 
 def _hand_over(waiting: Waiting[Item, Result], line: GroupCommit[Item, Result]) -> None:

@@ -19,7 +19,7 @@ from services.core.engine.definitions import DefinitionsCache, TenantDefinitions
 from services.core.engine.gates import Gates, Pair
 from services.core.engine.group_commit import Waiting
 from services.core.engine.hints import Hints
-from services.core.engine.isolate import LOCK_MS, PATIENT_LOCK_MS, Busy
+from services.core.engine.isolate import LOCK_MS, PATIENT_LOCK_MS, Busy, id_is_taken
 from services.core.engine.retrying import after_commit
 from services.core.engine.run_spans import RunSpans
 from services.core.engine.start_request import API_START, FreshRun, Started, StartRequest
@@ -128,13 +128,19 @@ class StartBatches:
         self._end(rows, found)
 
     async def _without_stored(self, connection: asyncpg.Connection, items: Sequence[Item]) -> list[Item]:
-        """Those that have not been carried out by an earlier attempt, whose answer was lost."""
+        """Those that have not been carried out by an earlier attempt, whose answer was lost. An id under which another
+        workflow has a run is refused.
+        """
         tenants = [item.item.request.tenant for item in items]
         rows = await connection.fetch(queries("engine")["stored_starts"], tenants, [item.item.run for item in items])
-        stored = {row["run"].int for row in rows}
+        stored = {(row["tenant"], row["run"].int): (row["project"], row["workflow"]) for row in rows}
         for item in items:
-            if item.item.run.int in stored:
-                item.settle(Started(item.item.run, True))
+            request, run = item.item.request, item.item.run
+            found = stored.get((request.tenant, run.int))
+            if found in ((None, None), (request.project, request.workflow)):
+                item.settle(Started(run, True))
+            elif found is not None:
+                item.settle(id_is_taken())
         return [item for item in items if not item.settled]
 
     async def _decided(

@@ -27,6 +27,7 @@ from services.core.rpc.status import MAX_DETAILS_BYTES, internal_error, row_of, 
 from services.core.runtime.clock import Clock
 from services.core.runtime.ids import ulid_unix_ms
 from services.core.runtime.lifecycle import Component
+from services.core.runtime.owned_ids import OwnedIds
 from services.core.runtime.telemetry import Telemetry
 from services.core.runtime.traceparent import extract, received
 
@@ -53,7 +54,7 @@ class Submission:
     def __init__(self, item: Any, caller: Caller, rpc: str, answers: _Answers) -> None:
         """Raises InvalidInput for what no request may hold, and for an id that is none."""
         check_request(item.request)
-        self.id = _id(item.id, answers.clock) if item.id else None
+        self.id = answers.owned.of(_id(item.id, answers.clock), caller.tenant) if item.id else None
         self.request: Any = item.request
         self.again: bool = item.again
         self.caller = caller
@@ -119,17 +120,18 @@ class Submissions(Component):
 
     name = "submissions"
 
-    def __init__(self, authenticator: Authenticator, telemetry: Telemetry, clock: Clock) -> None:
-        """`clock` is the database's, estimated."""
+    def __init__(self, authenticator: Authenticator, telemetry: Telemetry, clock: Clock, owned: OwnedIds) -> None:
+        """`clock` is the database's, estimated; `owned` makes ids that are offered the caller's tenant's."""
         self._authenticator = authenticator
         self._telemetry = telemetry
         self._clock = clock
+        self._owned = owned
         self._readers: set[asyncio.Task[None]] = set()
         self._draining = False
 
     async def serve(self, kind: Kind, messages: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
         """The answers to a stream of `messages`; ends when all that was read is answered."""
-        answers = _Answers(kind.form, self._telemetry, self._clock)
+        answers = _Answers(kind.form, self._telemetry, self._clock, self._owned)
         reader = asyncio.create_task(self._read(kind, messages, answers), name="submissions")
         self._readers.add(reader)
 
@@ -191,10 +193,11 @@ class Submissions(Component):
 class _Answers:
     """What a stream still owes, and what is ready to be sent."""
 
-    def __init__(self, form: Any, telemetry: Telemetry, clock: Clock) -> None:
+    def __init__(self, form: Any, telemetry: Telemetry, clock: Clock, owned: OwnedIds) -> None:
         self.form = form
         self.telemetry = telemetry
         self.clock = clock
+        self.owned = owned
         self._owed = 0
         self._ready: list[Any] = []
         self._tasks: set[asyncio.Task[None]] = set()

@@ -8,6 +8,7 @@ authenticated with it: copied into another tenant's row it does not open.
 from __future__ import annotations
 
 import hashlib
+import hmac
 import os
 from collections.abc import Sequence
 
@@ -32,8 +33,13 @@ class Sealer:
     """Seals with `key` and opens with it or with one of the `retired` keys; each has 32 bytes."""
 
     def __init__(self, key: bytes, *, retired: Sequence[bytes] = ()) -> None:
+        self._key = key
         self._key_id = _key_id(key)
         self._ciphers = {_key_id(each): AESGCM(each) for each in (*retired, key)}
+
+    def secret_for(self, purpose: str) -> bytes:
+        """32 bytes that follow from the key, are the same in every process, and say nothing about it."""
+        return hmac.digest(self._key, b"runr secret for " + purpose.encode(), "sha256")
 
     def seal(self, secret: str, place: str) -> bytes:
         """The secret, sealed for `place`, like `signing_key/3/17`."""

@@ -79,14 +79,18 @@ begin
     return query select * from rt.deliver_v1(p_wait, p_status, p_output, p_error, p_event, p_traced);
 end $$;
 
--- Which of these runs are stored already: for starts that are asked for again under the same id.
-create function rt.stored_runs_v1(p_tenant int[], p_id uuid[]) returns table (run uuid) language plpgsql as $$
+-- Which of these runs are stored already, and of which workflow: for starts that are asked for again under the same id.
+create function rt.stored_runs_v1(p_tenant int[], p_id uuid[])
+returns table (tenant int, run uuid, project text, workflow text) language plpgsql as $$
 #variable_conflict use_column
 declare
     v_tenant int;
 begin
     for v_tenant in select distinct u.tenant from unnest(p_tenant) u(tenant) loop
-        return query execute format('select r.id from t_%s.runs r where r.id = any ($1)', v_tenant)
-            using array(select u.id from unnest(p_tenant, p_id) u(tenant, id) where u.tenant = v_tenant);
+        return query execute format(
+            'select $2, r.id, x.project, x.workflow from t_%1$s.runs r left join lateral ('
+            '    select p.slug as project, w.name as workflow from t_%1$s.workflows w join t_%1$s.projects p on p.id = w.project'
+            '    where w.id = r.wf offset 0) x on true where r.id = any ($1)', v_tenant)
+            using array(select u.id from unnest(p_tenant, p_id) u(tenant, id) where u.tenant = v_tenant), v_tenant;
     end loop;
 end $$;

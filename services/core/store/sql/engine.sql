@@ -8,7 +8,7 @@ select * from rt.submit_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $1
 select * from rt.submit_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42, $43, $44, $45, $46);
 
 -- name: stored_starts
-select run from rt.stored_runs_v1($1, $2);
+select * from rt.stored_runs_v1($1, $2);
 
 -- name: open_waits
 select rt.wait_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19);
@@ -40,7 +40,7 @@ cross join lateral (
 cross join lateral (select e.id, e.name, e.effects from {t}.events e where e.id = i.event offset 0) e;
 
 -- name: stored_events
-select id, name, effects from {t}.events where id = any ($1);
+select id, name, effects, sha256(convert_to(data, 'UTF8')) as digest from {t}.events where id = any ($1);
 
 -- name: stored_runs
 select id from {t}.runs where id = any ($1);
