@@ -7,7 +7,7 @@ import contextlib
 import random
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
@@ -20,7 +20,7 @@ from services.core.store.queries import queries
 from tests.support.builders import ending, item, serving, step_row
 from tests.support.cuttable import cuttable
 from tests.support.engine import database, postgres_url
-from tests.support.live_rows import LiveRows, rows, until
+from tests.support.live_rows import DAY_MS, LiveRows, rows, until
 
 __all__ = ["database", "postgres_url", "rows"]
 
@@ -59,7 +59,17 @@ async def everything(rows: LiveRows, run: UUID) -> list[object]:
     return [
         await rows.rows(f"select to_json(t)::text from rt.{table} t where {key} = $1 order by 1", run)
         for table, key in tables.items()
-    ] + [await rows.value("select count(*) from rt.usage_delta where kind = 's'")]
+    ] + [await used(rows)]
+
+
+async def used(rows: LiveRows) -> int:
+    """The steps that were counted, or are to be."""
+    return int(
+        await rows.value(
+            "select coalesce((select sum(n) from rt.usage_delta where kind = 's'), 0)"
+            " + coalesce((select sum(uses) from rt.live), 0)"
+        )
+    )
 
 
 # ---- what a commit does
@@ -70,7 +80,7 @@ async def test_a_step_is_stored_and_only_rev_and_counters_move(rows: LiveRows, o
     assert await pipeline.commit(item(before, "a", uses=1)) == Committed(0, "r", None)
     after = await read(rows, before["id"])
     changed = {key for key in dict(before) if before[key] != after[key]}
-    assert changed == {"rev", "steps", "bytes"}
+    assert changed == {"rev", "steps", "bytes", "uses"}
     assert (after["rev"], after["steps"], after["bytes"]) == (1, 1, 3)
     assert await steps(rows, before["id"]) == ["a"]
 
@@ -81,7 +91,7 @@ async def test_a_lone_step_and_one_in_a_batch_write_the_same(rows: LiveRows, own
     items = [replace(each, step_rows=(each.step_rows[0]._replace(input="[1]", att=3, ms=250),)) for each in items]
     await pipeline.commit(items[0])
     await asyncio.gather(*(pipeline.commit(each) for each in items[1:]))
-    kept = "rev, steps, bytes, fn_att, nd, mail, st, owner"
+    kept = "rev, steps, bytes, fn_att, nd, uses, mail, st, owner"
     stored = "sid, seq, name, kind, status, output, error, input, att, t1 - t0 as took"
     alone, *others = [
         (
@@ -92,7 +102,7 @@ async def test_a_lone_step_and_one_in_a_batch_write_the_same(rows: LiveRows, own
     ]
     assert all(other == alone for other in others)
     assert alone[1][0]["took"].total_seconds() == 0.25
-    assert await rows.value("select sum(n) from rt.usage_delta where kind = 's'") == 6
+    assert await used(rows) == 6
 
 
 async def test_an_end_takes_the_live_row_and_every_wait(rows: LiveRows, owner: int, pipeline: Pipeline) -> None:
@@ -141,6 +151,35 @@ async def test_many_runs_commit_together_and_each_gets_its_own_answer(rows: Live
     assert [place for place, answer in enumerate(answers) if isinstance(answer, Fenced)] == [3, 7]
     assert sum(isinstance(answer, Committed) for answer in answers) == 98
     assert await rows.value("select count(*) from rt.steps") == 98
+
+
+async def test_c5_a_step_that_has_its_result_waits_no_more_and_starts_no_child(
+    rows: LiveRows, owner: int, pipeline: Pipeline
+) -> None:
+    done, other = await held(rows, owner), await held(rows, owner)
+    await pipeline.commit(item(done, "a"))
+    done = await read(rows, done["id"])
+    before = await everything(rows, done["id"])
+    child = uuid4()
+    for wait, starts in (
+        (rows.wait("s", sid="a", run=done["id"], delay_ms=DAY_MS), ()),
+        (rows.wait("e", sid="a", run=done["id"], delay_ms=DAY_MS), ()),
+        (
+            rows.wait("c", sid="a", run=done["id"], child=child, delay_ms=DAY_MS),
+            (rows.start_row(id=child, parent=done["id"], source="invoke"),),
+        ),
+    ):
+        asleep = rows.wait("s", sid="a", run=other["id"], delay_ms=DAY_MS)
+        refused, fine = await asyncio.gather(
+            pipeline.commit(item(done, keep=False, st="w", steps=1, wait_rows=(wait,), start_rows=starts)),
+            pipeline.commit(item(other, wait_rows=(asleep,))),
+            return_exceptions=True,
+        )
+        assert isinstance(refused, StorageRefused)
+        assert isinstance(fine, Committed), "the same step of another run"
+        assert await everything(rows, done["id"]) == before
+        other = await held(rows, owner)
+    assert await rows.live(child) is None
 
 
 # ---- fences
@@ -391,9 +430,9 @@ async def backend(rows: LiveRows) -> int:
 
 @contextlib.asynccontextmanager
 async def stalled(rows: LiveRows) -> AsyncIterator[asyncpg.Connection]:
-    """Commits that count a use stop in their middle, holding their runs' rows, until this is left."""
+    """Commits that store a step stop in their middle, holding their runs' rows, until this is left."""
     async with rows.database.transaction() as connection:
-        await connection.execute("lock table rt.usage_delta in access exclusive mode")
+        await connection.execute("lock table rt.steps in share mode")
         yield connection
 
 
@@ -417,7 +456,7 @@ async def test_c4_a_commit_that_died_with_its_connection_is_sent_again(
     assert (await waiting).st == "r"
     after = await read(rows, live["id"])
     assert (after["rev"], after["steps"]) == (1, 1)
-    assert await rows.value("select count(*) from rt.usage_delta where kind = 's'") == 1
+    assert await used(rows) == 1
 
 
 @pytest.mark.parametrize("last", [False, True], ids=["step", "end"])
@@ -450,7 +489,7 @@ async def test_c4_a_commit_that_the_server_finished_after_the_connection_was_los
     else:
         assert (await read(rows, live["id"]))["rev"] == live["rev"] + 1
     assert await steps(rows, live["id"]) == ["a"]
-    assert await rows.value("select count(*) from rt.usage_delta where kind = 's'") == 1
+    assert await used(rows) == 1
 
 
 async def test_c4_under_load_every_acknowledged_step_is_stored_once_whatever_dies(
@@ -491,7 +530,27 @@ async def test_c4_under_load_every_acknowledged_step_is_stored_once_whatever_die
         live = await read(rows, run)
         assert await steps(rows, run) == acknowledged[run]
         assert (live["rev"], live["steps"]) == (25, 25)
-    assert await rows.value("select sum(n) from rt.usage_delta where kind = 's'") == 24 * 25
+    assert await used(rows) == 24 * 25
+
+
+async def test_what_was_used_is_counted_once_whatever_a_run_does_next(
+    rows: LiveRows, owner: int, pipeline: Pipeline
+) -> None:
+    counted = "select coalesce(sum(n), 0) from rt.usage_delta where kind = 's'"
+    ends, rests, goes_on = [await held(rows, owner) for _ in range(3)]
+    for live in (ends, rests):
+        await pipeline.commit(item(live, "a", uses=3))
+        live |= {"rev": live["rev"] + 1, "steps": 1}
+    assert await rows.value(counted) == 0
+    await pipeline.commit(ending(ends, "b", uses=1))
+    assert await rows.value(counted) == 4
+    await pipeline.commit(item(rests, "b", uses=1, keep=False, st="q"))
+    assert await rows.value(counted) == 8
+    for nth in range(64):
+        await pipeline.commit(item(goes_on, f"s{nth}", uses=1))
+        goes_on |= {"rev": goes_on["rev"] + 1, "steps": goes_on["steps"] + 1}
+    assert await rows.value(counted) == 8 + 64
+    assert await used(rows) == 8 + 64
 
 
 # ---- what it costs

@@ -38,7 +38,8 @@ async def read(connection: asyncpg.Connection) -> Stored:
         "steps": "select *, kind::text as kind, status::text as status from rt.steps order by run, seq",
         "attempts": "select * from rt.attempts order by run, n",
         "usage": "select w.name, u.kind::text as kind, sum(u.n)::int as n "
-        "from (select tenant, wf, kind, n from rt.usage union all select tenant, wf, kind, n from rt.usage_delta) u "
+        "from (select tenant, wf, kind, n from rt.usage union all select tenant, wf, kind, n from rt.usage_delta "
+        "union all select tenant, wf, 's', uses from rt.live where uses > 0) u "
         "join rt.workflows w on w.tenant = u.tenant and w.id = u.wf group by 1, 2",
     }
     async with connection.transaction(isolation="repeatable_read", readonly=True):

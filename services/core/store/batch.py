@@ -16,16 +16,19 @@ def columns(rows: Sequence[tuple[Any, ...]], width: int) -> Columns:
 
 
 def statement(items: Sequence[CommitItem]) -> str:
-    """The statement these items need: most batches open no wait and start no child."""
+    """The statement these items need: most batches hold nothing but results and ends."""
+    if all(map(_is_light, items)):
+        return _LIGHT_STATEMENT
     full = any(item.wait_rows or item.start_rows for item in items)
     count = 1 + _PLAIN + (_WAITS + _STARTS if full else 0)
     name = "commit_full_v1" if full else "commit_v1"
-    places = ", ".join(f"${n}" for n in range(1, count + 1))
-    return f"select * from rt.{name}({places})"  # noqa: S608 - numbers only
+    return _call(name, count)
 
 
 def arguments(owner: int, items: Sequence[CommitItem]) -> list[Any]:
     """The arguments of `statement(items)`."""
+    if all(map(_is_light, items)):
+        return _light_arguments(owner, items)
     heads = [
         (
             item.run,
@@ -59,14 +62,32 @@ def arguments(owner: int, items: Sequence[CommitItem]) -> list[Any]:
     return args
 
 
+def _light_arguments(owner: int, items: Sequence[CommitItem]) -> list[Any]:
+    heads = [(item.run, item.epoch, item.rev, item.steps, item.size, item.fn_att, item.nd, item.uses) for item in items]
+    ends = [item.end_row for item in items if item.end_row is not None]
+    return [
+        owner,
+        *columns(heads, _LIGHT_HEAD),
+        *columns(_flat(item.step_rows for item in items), len(StepRow._fields)),
+        *columns(ends, len(EndRow._fields)),
+    ]
+
+
+def _is_light(item: CommitItem) -> bool:
+    """Whether the run goes on or ends, stands behind no gate, and there is nothing but results to store.
+
+    What it has used is not counted with it, so that not all commits of a long run are such.
+    """
+    return (
+        (item.keep or item.end_row is not None)
+        and not (item.gates or item.attempt_rows or item.wait_rows or item.start_rows or item.mark_rows)
+        and item.rev % _COUNTED_EVERY != _COUNTED_EVERY - 1
+    )
+
+
 def is_plain(item: CommitItem) -> bool:
     """Whether the item is one result of a run that goes on and stands behind no gate: what most commits are."""
-    return (
-        item.keep
-        and len(item.step_rows) == 1
-        and item.end_row is None
-        and not (item.gates or item.attempt_rows or item.wait_rows or item.start_rows or item.mark_rows)
-    )
+    return item.keep and len(item.step_rows) == 1 and item.end_row is None and _is_light(item)
 
 
 def step_arguments(owner: int, item: CommitItem) -> list[Any]:
@@ -80,6 +101,14 @@ def _flat(groups: Iterable[Sequence[Any]]) -> list[Any]:
     return [row for group in groups for row in group]
 
 
+def _call(name: str, count: int) -> str:
+    places = ", ".join(f"${n}" for n in range(1, count + 1))
+    return f"select * from rt.{name}({places})"  # noqa: S608 - numbers only
+
+
+_COUNTED_EVERY = 64
+_LIGHT_HEAD = 8
+_LIGHT_STATEMENT = _call("commit_steps_v1", 1 + _LIGHT_HEAD + len(StepRow._fields) + len(EndRow._fields))
 _HEAD = 14
 _PLAIN = _HEAD + len(StepRow._fields) + len(AttemptRow._fields) + len(EndRow._fields) + len(MarkRow._fields)
 _WAITS = len(WaitRow._fields)

@@ -111,6 +111,7 @@ end $$;
 -- has its number before it looks which paths there are, and takes an idle one back.
 -- A look back goes so far back from now, -1: to when the run was created. Both are instants of the clock by which events are
 -- received, never of a process.
+-- A step that has its result waits no more, and starts no child: whoever asks for that has read less than there is (rulings C5).
 create function rt.wait_v1(
     p_run uuid[], p_tenant int[], p_id uuid[], p_kind text[], p_seq int[], p_sid text[], p_name text[], p_fields text[],
     p_event text[], p_name_h bigint[], p_path text[], p_path_h bigint[], p_val_h bigint[], p_cond text[],
@@ -120,7 +121,18 @@ create function rt.wait_v1(
 #variable_conflict use_column
 declare
     v_now timestamptz := rt.now();
+    v_tenant int;
+    v_step text;
 begin
+    for v_tenant in select distinct u.tenant from unnest(p_tenant, p_sid) u(tenant, sid) where u.sid is not null loop
+        select u.run || ' ' || u.sid into v_step from unnest(p_run, p_tenant, p_sid) u(run, tenant, sid)
+            where u.tenant = v_tenant and (p_runs is null or u.run = any (p_runs))
+              and exists (select from rt.steps s where s.tenant = v_tenant and s.run = u.run and s.sid = u.sid offset 0)
+            limit 1;
+        if found then
+            raise integrity_constraint_violation using message = 'a step that has its result is to wait: ' || v_step;
+        end if;
+    end loop;
     if exists (select from unnest(p_path) u(path) where u.path is not null) then
         perform pg_current_xact_id();
         insert into rt.wait_path (tenant, name_h, path, path_h)
@@ -265,6 +277,9 @@ begin
             select d.tenant, d.id, d.status, d.started, rt.now(), d.output, d.error,
                    d.epoch + case when p_bump then 1 else 0 end, d.rev, d.steps, d.bytes, d.att
             from d
+        ), x as (
+            insert into rt.usage_delta (tenant, wf, day, kind, n)
+            select d.tenant, d.wf, (rt.now() at time zone 'UTC')::date, 's', sum(d.uses) from d where d.uses > 0 group by d.tenant, d.wf
         )
         select d.id, d.tenant, d.owner, d.ga, d.gb from d;
 end $$;

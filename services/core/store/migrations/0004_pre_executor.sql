@@ -76,6 +76,17 @@ create function rt.ready_tenants_v1() returns setof int language sql stable as $
     select tenant from t where tenant is not null
 $$;
 
+-- Why runs could not be committed: b busy (locked by another, ask again), f fenced, g gone.
+create function rt.missed_v1(p_owner bigint, p_run uuid[], p_epoch bigint[], p_rev bigint[], p_ok uuid[])
+returns table (run uuid, result text, mail int, st text, ga bigint) language sql stable as $$
+    select b.run,
+           (case when r.id is null then 'g' when r.owner = p_owner and r.epoch = b.epoch and r.rev = b.rev then 'b' else 'f' end)::text,
+           r.mail, r.st::text, r.ga
+    from unnest(p_run, p_epoch, p_rev) b(run, epoch, rev)
+    left join lateral (select r.* from rt.live r where r.id = b.run offset 0) r on true
+    where b.run <> all (p_ok)
+$$;
+
 -- Commit what the holder decided, one item per run, all of it or (for a run that is not ours any more) nothing of it.
 -- Answers per run: d done (mail, st, now), b busy (locked by another, ask again), f fenced, g gone. st y: it is held, and others
 -- wait for its slot.
@@ -103,9 +114,14 @@ begin
     ) l;
     v_now := rt.now();
     if cardinality(v_ok) > 0 then
+        insert into rt.usage_delta (tenant, wf, day, kind, n)
+            select r.tenant, r.wf, (v_now at time zone 'UTC')::date, 's', sum(r.uses + b.uses)
+            from unnest(h_run, h_uses) b(run, uses) join rt.live r on r.id = b.run
+            where r.uses + b.uses > 0 and r.id = any (v_ok) group by r.tenant, r.wf;
         return query
             update rt.live r set
                 rev    = r.rev + 1,
+                uses   = 0,
                 steps  = r.steps + b.steps,
                 bytes  = r.bytes + b.bytes,
                 fn_att = b.fn_att,
@@ -155,10 +171,6 @@ begin
                 select u.tenant, u.run, u.kind, u.body from unnest(m_run, m_tenant, m_kind, m_body) u(run, tenant, kind, body)
                 where u.run = any (v_ok);
         end if;
-        insert into rt.usage_delta (tenant, wf, day, kind, n)
-            select r.tenant, r.wf, (v_now at time zone 'UTC')::date, 's', sum(b.uses)
-            from unnest(h_run, h_uses) b(run, uses) join rt.live r on r.id = b.run
-            where b.uses > 0 and r.id = any (v_ok) group by r.tenant, r.wf;
         if cardinality(e_run) > 0 then
             perform from rt.finish_v1(
                 array(select u.run from unnest(e_run) with ordinality u(run, n) where u.run = any (v_ok) order by u.n),
@@ -169,15 +181,53 @@ begin
         end if;
     end if;
     if cardinality(v_ok) < cardinality(h_run) then
-        return query
-            select b.run,
-                   (case when r.id is null then 'g'
-                         when r.owner = p_owner and r.epoch = b.epoch and r.rev = b.rev then 'b'
-                         else 'f' end)::text,
-                   r.mail, r.st::text, r.ga
-            from unnest(h_run, h_epoch, h_rev) b(run, epoch, rev)
-            left join lateral (select r.* from rt.live r where r.id = b.run offset 0) r on true
-            where b.run <> all (v_ok);
+        return query select m.* from rt.missed_v1(p_owner, h_run, h_epoch, h_rev, v_ok) m;
+    end if;
+end $$;
+
+-- The same for runs that go on or end, that stand behind no gate, and of which nothing but results is to be stored: what nearly
+-- all commits are. What they have used is counted with a later commit, or their end.
+create function rt.commit_steps_v1(
+    p_owner bigint,
+    h_run uuid[], h_epoch bigint[], h_rev bigint[], h_steps int[], h_bytes int[], h_fn_att smallint[], h_nd smallint[], h_uses int[],
+    s_run uuid[], s_tenant int[], s_sid text[], s_seq int[], s_name text[], s_kind text[], s_status text[],
+    s_output text[], s_error text[], s_input text[], s_att int[], s_ms int[],
+    e_run uuid[], e_status text[], e_output text[], e_error text[]
+) returns table (run uuid, result text, mail int, st text, ga bigint) language plpgsql as $$
+#variable_conflict use_column
+declare
+    v_ok uuid[];
+    v_now timestamptz;
+begin
+    select coalesce(array_agg(l.id), '{}') into v_ok from (
+        select r.id from unnest(h_run, h_epoch, h_rev) b(run, epoch, rev) join rt.live r on r.id = b.run
+        where r.id = any (h_run) and r.owner = p_owner and r.epoch = b.epoch and r.rev = b.rev
+        order by r.id for no key update of r skip locked
+    ) l;
+    v_now := rt.now();
+    return query
+        update rt.live r set
+            rev = r.rev + 1, steps = r.steps + b.steps, bytes = r.bytes + b.bytes, fn_att = b.fn_att, nd = b.nd, uses = r.uses + b.uses
+        from unnest(h_run, h_steps, h_bytes, h_fn_att, h_nd, h_uses) b(run, steps, bytes, fn_att, nd, uses)
+        where r.id = b.run and r.id = any (v_ok)
+        returning r.id, 'd'::text, r.mail, r.st::text, r.ga;
+    insert into rt.steps (tenant, run, sid, seq, name, kind, status, output, error, input, att, t0, t1)
+        select u.tenant, u.run, u.sid, u.seq, u.name, u.kind, u.status, u.output, u.error, u.input, u.att,
+               v_now - u.ms * interval '1 millisecond', v_now
+        from unnest(s_tenant, s_run, s_sid, s_seq, s_name, s_kind, s_status, s_output, s_error, s_input, s_att, s_ms)
+             u(tenant, run, sid, seq, name, kind, status, output, error, input, att, ms)
+        where u.run = any (v_ok)
+        on conflict do nothing;
+    if cardinality(e_run) > 0 then
+        perform from rt.finish_v1(
+            array(select u.run from unnest(e_run) with ordinality u(run, n) where u.run = any (v_ok) order by u.n),
+            array(select u.v from unnest(e_run, e_status) with ordinality u(run, v, n) where u.run = any (v_ok) order by u.n),
+            array(select u.v from unnest(e_run, e_output) with ordinality u(run, v, n) where u.run = any (v_ok) order by u.n),
+            array(select u.v from unnest(e_run, e_error) with ordinality u(run, v, n) where u.run = any (v_ok) order by u.n),
+            false);
+    end if;
+    if cardinality(v_ok) < cardinality(h_run) then
+        return query select m.* from rt.missed_v1(p_owner, h_run, h_epoch, h_rev, v_ok) m;
     end if;
 end $$;
 
