@@ -537,10 +537,10 @@ async def test_what_was_used_is_counted_once_whatever_a_run_does_next(
     rows: LiveRows, owner: int, pipeline: Pipeline
 ) -> None:
     counted = "select coalesce(sum(n), 0) from rt.usage_delta where kind = 's'"
-    ends, rests, goes_on = [await held(rows, owner) for _ in range(3)]
+    ends, rests, goes_on = [dict(await held(rows, owner)) for _ in range(3)]
     for live in (ends, rests):
         await pipeline.commit(item(live, "a", uses=3))
-        live |= {"rev": live["rev"] + 1, "steps": 1}
+        live.update(rev=live["rev"] + 1, steps=1)
     assert await rows.value(counted) == 0
     await pipeline.commit(ending(ends, "b", uses=1))
     assert await rows.value(counted) == 4
@@ -548,7 +548,7 @@ async def test_what_was_used_is_counted_once_whatever_a_run_does_next(
     assert await rows.value(counted) == 8
     for nth in range(64):
         await pipeline.commit(item(goes_on, f"s{nth}", uses=1))
-        goes_on |= {"rev": goes_on["rev"] + 1, "steps": goes_on["steps"] + 1}
+        goes_on.update(rev=goes_on["rev"] + 1, steps=goes_on["steps"] + 1)
     assert await rows.value(counted) == 8 + 64
     assert await used(rows) == 8 + 64
 

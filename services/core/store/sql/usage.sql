@@ -10,6 +10,10 @@ from (
     select x.wf, x.day, x.kind, x.n from {t}.usage x where x.day between $2 and $3
     union all
     select d.wf, d.day, d.kind, d.n from rt.usage_delta d where d.tenant = $1 and d.day between $2 and $3
+    union all
+    select r.wf, t.day, 's', r.uses  -- of runs that are held: their holders tell it later
+    from rt.live r, (select (rt.now() at time zone 'UTC')::date as day) t
+    where r.owner is not null and r.tenant = $1 and r.uses > 0 and t.day between $2 and $3
 ) u
 left join {t}.workflows w on w.id = u.wf
 left join {t}.projects p on p.id = w.project
