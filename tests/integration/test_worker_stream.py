@@ -716,6 +716,44 @@ class TestMuchAtOnce:
             await one.next("cancel")
             assert await rows.value("select count(*) from rt.steps where run = $1", run) == 0
 
+    @pytest.mark.parametrize("knows", [True, False], ids=["known here", "not known here yet"])
+    @pytest.mark.parametrize("op", [completed("pay", 5), failing("pay")], ids=["result", "failure"])
+    async def test_a_result_of_a_step_that_was_just_delivered_is_a_failed_attempt(
+        self, hand: Hand, rows: LiveRows, op: dict[str, Any], knows: bool
+    ) -> None:
+        async with stream_executor(hand.database, hand.tenant) as executor, worker(executor) as one:
+            run, key = await begin(hand, executor, one)
+            await one.op(key, 1, waiting("pay"))
+            await one.ack()
+            await hand.send("paid", '{"sum":1}')
+            if knows:
+                await one.op(key, 2, completed("a"))
+                await one.ack()
+                await one.next("delivery")
+            await one.op(key, 3 if knows else 2, op)
+            await one.next("cancel")
+            error = await rows.value("select error from rt.attempts where run = $1", run)
+            assert error.startswith('{"name":"ProtocolError","message":"step \'pay\' has a result')
+            kinds = await rows.rows("select kind::text as kind from rt.steps where run = $1 and sid = 'pay'", run)
+            assert [row["kind"] for row in kinds] == ["e"], "what was delivered stays"
+
+    async def test_a_wait_that_is_asked_for_once_more_is_answered_with_what_it_came_to(
+        self, hand: Hand, rows: LiveRows
+    ) -> None:
+        async with stream_executor(hand.database, hand.tenant) as executor, worker(executor) as one:
+            run, key = await begin(hand, executor, one)
+            await one.op(key, 1, waiting("pay"))
+            await one.ack()
+            await hand.send("paid", '{"sum":1}')
+            await one.op(key, 2, completed("a", 1))
+            await one.ack()
+            delivered = (await one.next("delivery")).step
+            await one.say(reported(key, 3, waiting("pay")), reported(key, 4, completed("b", 2)))
+            ack = await one.ack()
+            assert (ack.number, ack.outcome, ack.step) == (3, pb.ACK_OUTCOME_COMMITTED, delivered)
+            assert not (await one.ack()).HasField("step")
+            assert await rows.value("select count(*) from rt.wait where run = $1", run) == 0
+
 
 class TestClaimsBesideDeliveries:
     @pytest.mark.parametrize("read", ["open_steps", "memoized"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from runr.workflows.v1 import worker_service_pb2 as pb
@@ -142,7 +142,7 @@ class _Drive:
                     await self._look_for_deliveries()
                 fresh = await self._not_answered(report.ops)
                 ops = await self._driver.read_ops(fresh)
-                _check_ids(ops, self._lease.open_steps)
+                _check_ids(ops, self._lease.open_steps, self.invocation.deliveries)
                 if self._known is not None and fresh:
                     fresh, ops = await self._without_known(fresh, ops)
                 if report.over and not fresh and not self._may_end_so(report):
@@ -155,9 +155,11 @@ class _Drive:
                 continue
             if not (fresh or self._is_wanted) and (self._goes_on_anew(report) or not self._lease.open_steps):
                 return None  # it was asked to leave, or has come to a call that only a replay may make
+            before = await self._stored_before(ops)
             settled = await self._settle(fresh, ops, over=report.over)
             rests = settled.decision.status is not Status.RUNNING or not settled.done.is_held
             self._is_wanted = settled.done.is_wanted
+            self.invocation.results.update(_by_number(fresh, ops, before))
             self._acknowledge(fresh, ops, settled, rests=rests)
             if rests:
                 return True
@@ -177,6 +179,11 @@ class _Drive:
         repeated = frozenset(op.id for op in checked if not isinstance(op, RunCompleted | RunFailed)) & lease.memo.ids
         cause = Reported(checked, repeated, self._driver.draw(), executing=not over)
         return await self._driver.commits.settle(lease, cause, self._span)
+
+    async def _stored_before(self, ops: Iterable[Op]) -> dict[str, str]:
+        """The results of those of these steps that have one: what is said of them once more is answered with it."""
+        steps = [op.id for op in ops if not isinstance(op, _ENDS) and op.id in self._lease.memo.ids]
+        return await self._driver.deliveries.stored(self._lease, steps) if steps else {}
 
     async def _not_answered(self, reported: Sequence[ReportedOp]) -> list[ReportedOp]:
         fresh = []
@@ -282,8 +289,10 @@ class _Drive:
             log.debug("a delivery is left to the next commit: the database is away")
 
 
-def _check_ids(ops: Iterable[Op], open_steps: Mapping[str, str]) -> None:
-    """Raises FunctionFault ProtocolError for two ops of one step, and for the result of a step that waits."""
+def _check_ids(ops: Iterable[Op], open_steps: Mapping[str, str], delivered: Container[str]) -> None:
+    """Raises FunctionFault ProtocolError for two ops of one step, and for the result of a step that waits, or whose
+    result was delivered.
+    """
     seen: set[str] = set()
     for op in ops:
         if isinstance(op, _ENDS):
@@ -291,13 +300,23 @@ def _check_ids(ops: Iterable[Op], open_steps: Mapping[str, str]) -> None:
         if op.id in seen:
             raise FunctionFault("ProtocolError", f"two ops for the step {op.id!r} were reported together")
         seen.add(op.id)
-        if open_steps.get(op.id, "b") != "b" and not isinstance(op, Sleep | WaitForEvent | Invoke):
+        if isinstance(op, Sleep | WaitForEvent | Invoke):
+            continue
+        if open_steps.get(op.id, "b") != "b":
             raise FunctionFault("ProtocolError", f"step {op.id!r} has a result, but it is a wait that is still open")
+        if op.id in delivered:
+            raise FunctionFault("ProtocolError", f"step {op.id!r} has a result, but it is a wait that was delivered")
 
 
 def _numbers(reported: Iterable[ReportedOp], ops: Iterable[Op]) -> dict[str, int]:
     """The number of each step's op."""
     return {op.id: each.number for each, op in zip(reported, ops, strict=True) if not isinstance(op, _ENDS)}
+
+
+def _by_number(reported: Iterable[ReportedOp], ops: Iterable[Op], results: Mapping[str, str]) -> dict[int, bytes]:
+    """Results by the numbers of the ops of their steps."""
+    numbers = _numbers(reported, ops)
+    return {numbers[step_id]: result.encode() for step_id, result in results.items()}
 
 
 def _result(row: StepRow) -> str:
