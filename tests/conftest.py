@@ -3,6 +3,7 @@
 from tests.support.hand import hand
 from tests.support.live_rows import recorder, rows
 from tests.support.nats import _prefixes, nats_prefix, nats_stack, nats_url
+from tests.support.open_connections import pytest_configure, pytest_runtest_teardown
 from tests.support.postgres import (
     databases,
     empty_postgres_url,
@@ -24,6 +25,8 @@ __all__ = [
     "postgres_server_url",
     "postgres_stack",
     "postgres_url",
+    "pytest_configure",
+    "pytest_runtest_teardown",
     "recorder",
     "rows",
     "sealer",

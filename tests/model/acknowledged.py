@@ -68,13 +68,13 @@ class Acknowledged:
                 yield f"event {sent} started {found}, its triggers are those of {hit}"
 
     def _replays(self) -> Iterator[str]:
-        for replay, (run, sid) in self._ledger.replays.items():
+        for replay, (run, sid, completed) in self._ledger.replays.items():
             if sid is None:
                 continue
             mine = {step["sid"]: step for step in self._stored.steps[replay]}
             for step in self._stored.steps[run]:
-                if step["sid"] == sid:
-                    break
+                if step["sid"] not in completed:
+                    continue
                 copy = mine.get(step["sid"])
                 if step["status"] == "c" and (copy is None or copy["output"] != step["output"]):
                     yield f"replay {replay} of {run} from {sid} has {copy} for {step}"
@@ -113,7 +113,7 @@ class Acknowledged:
 
     def _replayed(self) -> set[UUID]:
         """Events of runs that were replayed."""
-        return {self._stored.runs[run]["event"] for run, _ in self._ledger.replays.values()}
+        return {self._stored.runs[run]["event"] for run, *_ in self._ledger.replays.values()}
 
     def _usage(self) -> Iterator[str]:
         """Runs and executions of steps are counted exactly."""
@@ -137,7 +137,7 @@ class Acknowledged:
         """Workflows whose runs have lost steps by a retry, or have been given some by a replay."""
         runs = [
             *self._ledger.retried,
-            *(replay for replay, (_, sid) in self._ledger.replays.items() if sid is not None),
+            *(replay for replay, of in self._ledger.replays.items() if of.step is not None),
         ]
         return {self._stored.runs[run]["workflow"] for run in runs}
 

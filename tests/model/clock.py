@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
+from datetime import datetime, timedelta
 
 from services.core.store.database import Database
 
@@ -42,6 +43,7 @@ class Time:
     def __init__(self, database: Database, clocks: Collection[MovedClock]) -> None:
         self._database = database
         self._clocks = clocks
+        self._moved: list[tuple[datetime, int]] = []
 
     async def install(self) -> None:
         """Let the database's clock be moved; it is where the machine's is."""
@@ -53,8 +55,14 @@ class Time:
     async def move(self, ms: int, living: Collection[int]) -> None:
         """So many milliseconds pass. `living` owners have beaten all the while."""
         async with self._database.transaction() as connection:
+            now = await connection.fetchval("select rt.now()")
             await connection.execute("update public.model_clock set ahead_ms = ahead_ms + $1", ms)
             beat = "update rt.owner set beat_at = beat_at + $2 * interval '1 ms' where id = any ($1)"
             await connection.execute(beat, list(living), ms)
+            self._moved.append((now, ms))
         for clock in self._clocks:
             clock.ahead_ms += ms
+
+    def moved_ms(self, since: datetime, within: timedelta) -> int:
+        """By how much it was moved by moves that began within so much of its own time."""
+        return sum(ms for at, ms in self._moved if since <= at <= since + within)

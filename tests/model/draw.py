@@ -7,6 +7,8 @@ those of lower levels.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from itertools import pairwise
 
 from tests.model.script import Await, Invoke, Limit, Nap, Send, Step, Work, Workflow
 
@@ -72,7 +74,15 @@ def _upper(rng: random.Random, level: int, number: int, below: list[Workflow]) -
         cancelled_by=STOP if rng.random() < 0.4 else None,
         cancel_within_ms=rng.choice((None, 60_000)),
         checkpoint=_checkpoint(rng),
+        beside=_beside(rng, steps),
     )
+
+
+def _beside(rng: random.Random, steps: Sequence[Step]) -> frozenset[str]:
+    """Steps that are started together with the one before. Code that stumbles does so alone."""
+    stumbling = {step.id for step in steps if isinstance(step, Work) and step.stumbles}
+    pairs = [(before.id, step.id) for before, step in pairwise(steps) if not stumbling & {before.id, step.id}]
+    return frozenset(id for _, id in pairs if rng.random() < 0.4)
 
 
 def _own_step(rng: random.Random, place: int) -> Step:

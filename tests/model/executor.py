@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from uuid import UUID
+
+from runr_workflows.connect.stream import StreamLost
 
 from services.core.domain.errors import Unavailable
 from services.core.engine.definitions import DefinitionsCache
 from services.core.engine.hints import Publisher
 from services.core.engine.retrying import retrying
+from services.core.engine.sync import Syncer
 from services.core.runtime.sealing import Sealer
 from services.core.runtime.settings import LeaseSettings
 from services.core.store.database import Database
 from services.executor.incarnation import Incarnation
 from services.executor.owner import OwnerLost
+from services.executor.worker_stream.handshake import Handshake
+from services.executor.worker_stream.service import WorkerService
+from services.executor.worker_stream.session import Brought, WorkerSession
+from services.executor.worker_stream.sessions import WorkerSessions
 from tests.model.clock import MovedClock
 from tests.model.function import Functions
+from tests.model.line import Line
 from tests.support.engine import make_incarnation
 
 LEASE = LeaseSettings(ttl_s=30.0, heartbeat_s=0.2)
+_RESUME_GRACE_S = 0.5
+_LAST_WORDS_S = 0.02
 
 EndSessions = Callable[[], Awaitable[None]]
 
@@ -37,16 +48,19 @@ class ModelExecutor:
         publisher: Publisher,
         clock: MovedClock,
         end_sessions: EndSessions,
+        rng: random.Random,
         *,
         slots: int,
     ) -> None:
         self.url = url
+        self._rng = rng
         self._end_sessions = end_sessions
         self._functions = functions
         self._publisher = publisher
         self._clock = clock
         self._slots = slots
         self._sealer = Sealer(bytes(range(32)))
+        self._is_over = False
         self._armed: tuple[str, int] | None = None
         self._dying = asyncio.Event()
         self._changing = asyncio.Lock()
@@ -54,6 +68,8 @@ class ModelExecutor:
         self._database = Database(url, name="model-executor", size=4)
         self._incarnation: Incarnation | None = None
         self._life: asyncio.Task[None] | None = None
+        self._lines: list[Line] = []
+        self._service: WorkerService | None = None
 
     @property
     def owner(self) -> int | None:
@@ -81,10 +97,24 @@ class ModelExecutor:
         self._dying.clear()
         self._armed = None
         self._database = Database(self.url, name="model-executor", size=4)
+        self._definitions = DefinitionsCache(self._sealer)
+        self._sessions = WorkerSessions(self._clock, request_timeout_s=30.0, resume_grace_s=_RESUME_GRACE_S)
+        self._sessions.adopt_with(self._adopt)
         await retrying(lambda _: self._database.open())
         self._registered.clear()
+        self._is_over = False
         self._life = asyncio.create_task(self._live())
+        syncer = Syncer(self._database, lambda _: None)
+        self._service = WorkerService(self._sessions, Handshake(self._database, self._definitions, syncer), self._clock)
         await self._registered.wait()
+
+    def connect(self) -> Line:
+        """A worker's stream. Raises StreamLost while there is no process."""
+        if self._service is None or self.is_dying:
+            raise StreamLost("nobody listens")
+        line = Line(self._service, self._rng)
+        self._lines = [each for each in self._lines if each.is_open] + [line]
+        return line
 
     async def die(self, *, only_dying: bool = False) -> None:
         """End as by kill -9, and be started again. `only_dying`: not if it lives, or another has done this already."""
@@ -109,6 +139,16 @@ class ModelExecutor:
         if self._incarnation is not None:
             self._incarnation.hint(runs)
 
+    def pooled(self, workflows: Sequence[int]) -> None:
+        """These workflows may have runs that only workers serve."""
+        if self._incarnation is not None:
+            self._incarnation.pooled(workflows)
+
+    def mailed(self, owner: int, runs: Sequence[UUID]) -> None:
+        """Something was delivered to runs of `owner`."""
+        if self._incarnation is not None and self._incarnation.owner.id == owner:
+            self._incarnation.mailed(runs)
+
     def abandon(self, owner: int, runs: Sequence[UUID]) -> None:
         """Runs that were taken from `owner`."""
         if self._incarnation is not None and self._incarnation.owner.id == owner:
@@ -124,13 +164,15 @@ class ModelExecutor:
 
     async def _kill(self) -> None:
         """Nothing is given back, nothing is said, and the server sees its sessions close."""
-        self._incarnation = None
+        self._incarnation = self._service = None
+        self._hang_up()
         await self._end()
         await self._end_sessions()
         await self._database.close()
 
     async def stop(self) -> None:
         """Stop in order: finish the steps that run, hand back the rest."""
+        self._sessions.announce_drain()
         incarnation, self._incarnation = self._incarnation, None
         if incarnation is not None:
             try:
@@ -139,16 +181,35 @@ class ModelExecutor:
             except TimeoutError:
                 pass  # slow bodies: the grace is over
             await incarnation.leave()
+        await self._sessions.drain()
+        await asyncio.sleep(_LAST_WORDS_S)
+        self._service = None
+        self._hang_up()
         await self._end()
         await self._database.close()
 
+    def _hang_up(self) -> None:
+        for line in self._lines:
+            line.cut()
+        self._lines.clear()
+
+    async def _adopt(self, session: WorkerSession, items: Sequence[Brought]) -> None:
+        if self._incarnation is not None:
+            await self._incarnation.adopt(session, items)
+
     async def _end(self) -> None:
+        self._is_over = True
         if self._life is not None and not self._life.done():
             self._life.cancel()
             await asyncio.wait({self._life})
 
     async def _live(self) -> None:
-        while True:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._sessions.run(), name="worker-sessions")
+            group.create_task(self._lives(), name="lives")
+
+    async def _lives(self) -> None:
+        while not self._is_over:  # a task group that raises something else leaves the cancellation out
             incarnation = make_incarnation(
                 self._database,
                 self._functions,
@@ -156,23 +217,27 @@ class ModelExecutor:
                 publisher=self._publisher,
                 lease=LEASE,
                 probe=self._probe,
-                definitions=DefinitionsCache(self._sealer),
+                definitions=self._definitions,
                 clock=self._clock,
+                sessions=self._sessions,
             )
             try:
-                await incarnation.owner.register()
-            except BaseException as error:
-                await incarnation.owner.leave()
-                if not isinstance(error, Unavailable):
-                    raise
-                await asyncio.sleep(0.05)
-                continue
-            self._incarnation = incarnation
-            self._registered.set()
-            try:
-                await incarnation.run()
-            except* OwnerLost:
-                self._incarnation = None
+                await self._one_life(incarnation)
+            finally:
+                incarnation.owner.hang_up()
+
+    async def _one_life(self, incarnation: Incarnation) -> None:
+        try:
+            await incarnation.owner.register()
+        except Unavailable:
+            await asyncio.sleep(0.05)
+            return
+        self._incarnation = incarnation
+        self._registered.set()
+        try:
+            await incarnation.run()
+        except* OwnerLost:
+            self._incarnation = None
 
     async def _probe(self, point: str) -> None:
         if self._dying.is_set():

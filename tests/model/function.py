@@ -50,14 +50,17 @@ class Witness:
         """Look at what an invocation was shown of the run's memory."""
         self.requests += 1
         order, steps = request["step_order"], request["steps"]
-        wanted = [step.id for step in workflow.steps[: len(order)]]
-        if order != wanted or set(order) != set(steps):
-            self.faults.append(f"run {run} was shown steps {order}, {sorted(steps)}, its script has {wanted}")
+        if not workflow.begins_so(order) or set(order) != set(steps):
+            self.faults.append(f"run {run} was shown steps {order}, {sorted(steps)}, its script is {workflow.steps}")
         for id, memo in steps.items():
-            text = json.dumps(memo, sort_keys=True)
-            before = self.shown.setdefault((run, id), text)
-            if before != text:
-                self.faults.append(f"step {id} of run {run} was {before} and is now {text}")
+            self.show_step(run, id, memo)
+
+    def show_step(self, run: UUID, id: str, memo: Json) -> None:
+        """Look at what the code was shown of one step."""
+        text = json.dumps(memo, sort_keys=True)
+        before = self.shown.setdefault((run, id), text)
+        if before != text:
+            self.faults.append(f"step {id} of run {run} was {before} and is now {text}")
 
     def tokens_inside(self, run: UUID) -> set[str]:
         """The tokens of the run's bodies that run now."""
@@ -119,24 +122,34 @@ class Functions:
         return ops
 
     async def _op(self, url: str, run: UUID, request: Json, workflow: Workflow) -> Json:
-        memo = request["steps"]
-        for step in workflow.steps:
-            found = memo.get(step.id)
-            if found is None:
-                if not isinstance(step, Work):
-                    return answer(step, request["event"]["data"])
-                with self._inside(url, run, request, workflow) as gates:
-                    await self._check(gates)
-                    return await self._body(run, step)
-            if found["status"] == "failed" and isinstance(step, Work) and step.fatal:
-                return {"op": "run_failed", "non_retriable": True, "error": found["error"]}
+        memo, data = request["steps"], request["event"]["data"]
+        for group in workflow.groups:
+            for step in group:
+                if step.id not in memo:
+                    if not isinstance(step, Work):
+                        return answer(step, data)
+                    if self.stumbles(run, step):
+                        return {"op": "run_failed", "error": {"name": "Stumble", "message": step.id}}
+                    return await self.execute(url, run, data, workflow, step)
+            fatal = [memo[step.id] for step in group if isinstance(step, Work) and step.fatal]
+            for found in fatal:
+                if found["status"] == "failed":
+                    return {"op": "run_failed", "non_retriable": True, "error": found["error"]}
         return {"op": "run_completed", "output": json.loads(output_of(workflow.name, list(memo_of(request))))}
 
+    def stumbles(self, run: UUID, step: Work) -> bool:
+        """Whether the workflow raises before it gets to this step."""
+        stumbles = self.witness.stumbled[run, step.id] < step.stumbles
+        self.witness.stumbled[run, step.id] += stumbles
+        return stumbles
+
+    async def execute(self, url: str, run: UUID, data: Json, workflow: Workflow, step: Work) -> Json:
+        """Execute the body of a step; the op that it comes to."""
+        with self._inside(url, run, data, workflow) as gates:
+            await self._check(gates)
+            return await self._body(run, step)
+
     async def _body(self, run: UUID, step: Work) -> Json:
-        place = (run, step.id)
-        if self.witness.stumbled[place] < step.stumbles:
-            self.witness.stumbled[place] += 1
-            return {"op": "run_failed", "error": {"name": "Stumble", "message": step.id}}
         body = (run, step.id, self.witness.lives[run])
         self.witness.bodies[body] += 1
         token = secrets.token_hex(8)
@@ -162,10 +175,8 @@ class Functions:
         return {"op": "step_completed", "output": {"token": token}, **step.fields()}
 
     @contextmanager
-    def _inside(self, url: str, run: UUID, request: Json, workflow: Workflow) -> Iterator[list[tuple[Gate, int]]]:
-        gates = [
-            ((url, workflow.name, place, key), limit) for place, limit, key in workflow.gates(request["event"]["data"])
-        ]
+    def _inside(self, url: str, run: UUID, data: Json, workflow: Workflow) -> Iterator[list[tuple[Gate, int]]]:
+        gates = [((url, workflow.name, place, key), limit) for place, limit, key in workflow.gates(data)]
         for gate, _ in gates:
             self.witness.running[gate][run] += 1
         try:

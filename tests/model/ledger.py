@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from services.core.engine.dedupe import Accepted
@@ -21,11 +22,20 @@ class Sent:
     accepted: Accepted
 
 
+class Replayed(NamedTuple):
+    """What a replay is of: the run, the step that it begins with, and those before it, which had completed."""
+
+    run: UUID
+    step: str | None
+    completed: Collection[str]
+
+
 @dataclass
 class Ledger:
-    """`runs` are all that were acknowledged, in that order."""
+    """What was done, and what was answered. Times are Unix milliseconds of the episode."""
 
-    runs: list[UUID] = field(default_factory=list)
+    known: dict[UUID, int] = field(default_factory=dict)
+    """Run → when it was acknowledged first."""
     keyed: dict[tuple[int, str, str], set[UUID]] = field(default_factory=dict)
     """(tenant, workflow, idempotency key) → the runs that starts with it led to."""
     new: Counter[UUID] = field(default_factory=Counter)
@@ -37,10 +47,9 @@ class Ledger:
     retried: Counter[UUID] = field(default_factory=Counter)
     """Calls of retry that did."""
     cancelled: set[UUID] = field(default_factory=set)
-    replays: dict[UUID, tuple[UUID, str | None]] = field(default_factory=dict)
-    """Replay → what it is of, and from which step."""
+    replays: dict[UUID, Replayed] = field(default_factory=dict)
     interrupted: Counter[UUID] = field(default_factory=Counter)
-    """How often an executor stopped in order while it held the run."""
+    """How often an executor stopped in order while it held the run, or a worker while it executed it."""
     ends: dict[UUID, tuple[object, ...]] = field(default_factory=dict)
     """Run → its end as it was last seen."""
     paused: set[tuple[int, str]] = field(default_factory=set)
@@ -48,7 +57,12 @@ class Ledger:
     """Workflows that were ever paused."""
     faults: list[str] = field(default_factory=list)
 
-    def know(self, run: UUID) -> None:
-        """A run that was acknowledged."""
-        if run not in self.runs:
-            self.runs.append(run)
+    def know(self, run: UUID, now_ms: int) -> None:
+        """A run that was acknowledged by now."""
+        if run not in self.known:
+            self.known[run] = now_ms
+
+    @property
+    def runs(self) -> Collection[UUID]:
+        """All runs that were acknowledged."""
+        return self.known.keys()

@@ -14,7 +14,7 @@ from services.core.engine.accept_plan import Incoming
 from services.core.engine.dedupe import Accepted
 from services.core.engine.replay_run import ReplayRequest
 from services.core.engine.start_request import Started, StartRequest
-from tests.model.ledger import Ledger, Sent
+from tests.model.ledger import Ledger, Replayed, Sent
 from tests.model.machine import PROJECT, Machine
 from tests.model.plan import (
     Bury,
@@ -23,6 +23,9 @@ from tests.model.plan import (
     Cut,
     Drain,
     Emit,
+    Fall,
+    Harm,
+    Leave,
     LetGo,
     Op,
     Pass,
@@ -31,6 +34,7 @@ from tests.model.plan import (
     SetActive,
     Settle,
     Start,
+    Tear,
     Tick,
 )
 from tests.model.script import Await, Workflow
@@ -73,7 +77,7 @@ class Operator:
                 self._machine.functions.let_go(share)
             case Settle():
                 await settle(self._machine)
-            case Crash() | Bury() | Drain() | Cut():
+            case Crash() | Bury() | Drain() | Cut() | Tear() | Fall() | Leave():
                 await self._harm(op)
         await self.raise_the_dead()
 
@@ -100,7 +104,7 @@ class Operator:
             if not isinstance(answer, Started):
                 self._ledger.faults.append(f"{op} was answered {answer!r}")
                 continue
-            self._ledger.know(answer.run)
+            self._know(answer.run)
             self._ledger.new[answer.run] += answer.is_new
             if op.delay_ms and answer.is_new:
                 self._ledger.delays[answer.run] = op.delay_ms
@@ -130,7 +134,7 @@ class Operator:
             for (name, _, _, event_id), data, accepted in zip(op.events, datas, answer, strict=True):
                 self._ledger.sent.append(Sent(op.tenant, name, data, event_id, accepted))
                 for run in accepted.runs:
-                    self._ledger.know(run)
+                    self._know(run)
                 if not accepted.duplicate:
                     await self._resumed(op.tenant, name, data, accepted, open_before)
 
@@ -195,19 +199,21 @@ class Operator:
         run = await self._pick(op.which, "select id from rt.runs order by id")
         if run is None:
             return
-        step = None
         async with self._machine.database.connection() as connection:
-            query = "select sid from rt.steps where run = $1 and status in ('c', 'f') order by seq"
+            query = "select sid, status = 'c' as ok from rt.steps where run = $1 and status in ('c', 'f') order by seq"
             rows = await connection.fetch(query, run)
-        if op.step is not None and rows:
-            step = rows[int(op.step * len(rows))]["sid"]
+        place = int(op.step * len(rows)) if op.step is not None and rows else None
+        step = None if place is None else rows[place]["sid"]
         request = ReplayRequest(tenant=await self._tenant_of(run), run=run, from_step=step)
         try:
             replay = await self._machine.ingest.replayer.replay(request)
         except (Conflict, InvalidInput):  # paused; or a retry has just dropped the step
             return
-        self._ledger.know(replay)
-        self._ledger.replays[replay] = (run, step)
+        self._know(replay)
+        self._ledger.replays[replay] = Replayed(run, step, {row["sid"] for row in rows[:place] if row["ok"]})
+
+    def _know(self, run: UUID) -> None:
+        self._ledger.know(run, self._machine.clock.unix_ms())
 
     async def _pick(self, share: float, among: str) -> UUID | None:
         """One of the runs that the query gives."""
@@ -232,7 +238,7 @@ class Operator:
         else:
             self._ledger.paused.add(place)
 
-    async def _harm(self, op: Crash | Bury | Drain | Cut) -> None:
+    async def _harm(self, op: Harm) -> None:
         executors = self._machine.executors
         match op:
             case Crash(executor=number, point=None):
@@ -249,6 +255,19 @@ class Operator:
                 await self._machine.cut_ingest()
             case Cut(executor=int(number)):
                 await executors[number].cut()
+            case Tear() | Fall() | Leave():
+                await self._harm_a_worker(op)
+
+    async def _harm_a_worker(self, op: Tear | Fall | Leave) -> None:
+        worker = self._machine.workers.get(op.worker)
+        match op:
+            case Tear() if worker is not None:
+                worker.tear()
+            case Fall() if worker is not None:
+                await worker.die()
+            case Leave() if worker is not None:
+                self._ledger.interrupted.update(worker.executing)
+                await worker.leave()
 
 
 def _traceparent() -> str:

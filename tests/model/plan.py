@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from tests.model.draw import CLOCKWORK, OUTSIDE, STOP, WATCHER, draw_workflows
 from tests.model.script import Workflow
@@ -16,6 +17,8 @@ from tests.model.script import Workflow
 POINTS = ("before commit", "after commit", "before effects")
 EXECUTORS = 2
 SCHEDULERS = 2
+WORKERS = 2
+"""Of each tenant that has some."""
 TENANTS = 2
 
 
@@ -125,18 +128,42 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
+class Tear:
+    """A worker loses its stream, and connects again, to any executor."""
+
+    worker: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fall:
+    """A worker dies as by kill -9, and another takes its place."""
+
+    worker: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """A worker stops in order, and another takes its place."""
+
+    worker: int
+
+
+@dataclass(frozen=True, slots=True)
 class Settle:
     """Nothing more is done until the executors rest."""
 
 
-Op = Start | Emit | Cancel | Retry | Replay | SetActive | Pass | Tick | LetGo | Crash | Bury | Drain | Cut | Settle
+Harm = Crash | Bury | Drain | Cut | Tear | Fall | Leave
+Op = Start | Emit | Cancel | Retry | Replay | SetActive | Pass | Tick | LetGo | Harm | Settle
+Transport = Literal["http", "stream", "both"]
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """An episode: workflows, groups of operations, and how badly hints are carried (share lost, doubled, late).
 
-    `unheard` is the share lost of those that tell an executor to stop. `slots` are of each executor.
+    `unheard` is the share lost of those that tell an executor to stop. `slots` are of each executor. `transports`: how
+    the project of each tenant is served; `credits` are of each worker.
     """
 
     seed: int
@@ -147,6 +174,8 @@ class Plan:
     late: float
     unheard: float
     slots: int
+    transports: tuple[Transport, ...] = ("http", "http")
+    credits: int = 64
 
     def only(self, kept: Collection[int]) -> Plan:
         """The plan with these operations alone, counted from 0 through all groups."""
@@ -168,7 +197,8 @@ class Plan:
 
     def __str__(self) -> str:
         hints = f"{self.lost:g} lost, {self.doubled:g} doubled, {self.late:g} late, {self.unheard:g} unheard"
-        lines = [f"seed {self.seed}: hints {hints}; {self.slots} slots"]
+        served = f"{', '.join(self.transports)}, {self.credits} credits"
+        lines = [f"seed {self.seed}: hints {hints}; {self.slots} slots; {served}"]
         lines += [f"  {workflow}" for workflow in self.workflows]
         lines += ["  " + " | ".join(map(str, group)) for group in self.groups]
         return "\n".join(lines)
@@ -194,6 +224,8 @@ def draw_plan(seed: int) -> Plan:
         late=0.3,
         unheard=rng.choice((0.0, 0.5, 1.0)),
         slots=rng.choice((2, 8, 64)),
+        transports=tuple(rng.choice(_TRANSPORTS) for _ in range(TENANTS)),
+        credits=rng.choice((2, 8, 64)),
     )
 
 
@@ -235,6 +267,10 @@ def _tenant(rng: random.Random) -> int:
     return 0 if rng.random() < 0.8 else 1
 
 
+def _worker(rng: random.Random) -> int:
+    return _tenant(rng) * WORKERS + rng.randrange(WORKERS)
+
+
 def _pass(rng: random.Random, _: tuple[Workflow, ...]) -> Op:
     return Pass(rng.choice((0, 1_000, 2_500, 2_500, 70_000, 700_000)))
 
@@ -257,4 +293,8 @@ _WEIGHTS: dict[Callable[[random.Random, tuple[Workflow, ...]], Op], float] = {
     lambda rng, _: Bury(rng.randrange(EXECUTORS)): 0.3,
     lambda rng, _: Drain(rng.randrange(EXECUTORS)): 0.3,
     lambda rng, _: Cut(rng.choice((None, *range(EXECUTORS)))): 0.5,
+    lambda rng, _: Tear(_worker(rng)): 1.5,
+    lambda rng, _: Fall(_worker(rng)): 0.7,
+    lambda rng, _: Leave(_worker(rng)): 0.3,
 }
+_TRANSPORTS: tuple[Transport, ...] = ("http", "stream", "stream", "both")

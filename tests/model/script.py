@@ -98,7 +98,7 @@ class Limit:
 class Workflow:
     """A workflow: its script and its options. `triggers`: event name → only events with a greater `data.x`.
 
-    `checkpoint`: how many steps an answer may hold.
+    `checkpoint`: how many steps an answer may hold. `beside`: steps that are started together with the one before.
     """
 
     name: str
@@ -112,6 +112,30 @@ class Workflow:
     cancelled_by: str | None = None
     cancel_within_ms: int | None = None
     checkpoint: int | None = None
+    beside: frozenset[str] = frozenset()
+
+    @property
+    def groups(self) -> list[tuple[Step, ...]]:
+        """The script: one group of steps after another, those of a group together."""
+        found: list[tuple[Step, ...]] = []
+        for step in self.steps:
+            if step.id in self.beside:
+                found[-1] = (*found[-1], step)
+            else:
+                found.append((step,))
+        return found
+
+    def begins_so(self, order: Sequence[str]) -> bool:
+        """Whether steps that were stored in this order are a beginning of the script."""
+        left = list(order)
+        for group in self.groups:
+            ids = {step.id for step in group}
+            some, left = left[: len(ids)], left[len(ids) :]
+            if not left:
+                return len(set(some)) == len(some) and ids.issuperset(some)
+            if set(some) != ids:
+                return False
+        return False
 
     @property
     def attempts(self) -> int:
@@ -178,5 +202,12 @@ def _awaited(step: Await) -> Json:
 
 
 def output_of(workflow: str, memo: Sequence[tuple[str, str, Any]]) -> str:
-    """What a run returns: everything that its last invocation was shown, as (id, status, payload)."""
-    return json.dumps({"workflow": workflow, "saw": [list(each) for each in memo]}, sort_keys=True)
+    """What a run returns: everything that its last invocation was shown, as (id, status, payload), by id.
+
+    Of an error, what an SDK shows to the code: its name and its message.
+    """
+    saw = [
+        [id, status, payload if status == "completed" else {key: payload[key] for key in ("name", "message")}]
+        for id, status, payload in sorted(memo, key=lambda each: each[0])
+    ]
+    return json.dumps({"workflow": workflow, "saw": saw}, sort_keys=True)

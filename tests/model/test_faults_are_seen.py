@@ -12,19 +12,17 @@ from tests.model.episode import play
 from tests.model.plan import Cancel, Crash, Emit, LetGo, Op, Pass, Plan, Retry, Settle, Start, Tick
 from tests.model.script import Await, Invoke, Limit, Nap, Send, Step, Work, Workflow
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-
 DAY_MS = 86_400_000
+
+# Some faults show only where things meet as the plan has it, which a busy machine does not do each time.
+_MOST_EPISODES = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """A rule taken out of a function of the database, `old` → `new`; or a statement that takes it out."""
+    """A rule taken out of functions of the database, `old` → `new`; or a statement that takes it out."""
 
-    function: str = ""
+    functions: str = ""
     old: str = ""
     new: str = ""
     statement: str = ""
@@ -33,14 +31,12 @@ class Break:
         """Take it out."""
         connection = await asyncpg.connect(url)
         try:
-            statement = self.statement
-            if self.function:
-                text = await connection.fetchval(
-                    "select pg_get_functiondef(($1::text)::regproc)", f"rt.{self.function}"
-                )
+            for function in self.functions.split():
+                text = await connection.fetchval("select pg_get_functiondef(($1::text)::regproc)", f"rt.{function}")
                 assert self.old in text
-                statement = text.replace(self.old, self.new)
-            await connection.execute(statement)
+                await connection.execute(text.replace(self.old, self.new))
+            if self.statement:
+                await connection.execute(self.statement)
         finally:
             await connection.close()
 
@@ -70,7 +66,7 @@ CASES: dict[str, tuple[Break, list[Workflow], list[tuple[Op, ...]], str]] = {
     ),
     "a fence that lets everybody through": (
         Break(
-            "commit_v1",
+            "commit_v1 commit_steps_v1",
             "r.owner = p_owner and r.epoch = b.epoch and r.rev = b.rev\n        order",
             "true\n        order",
         ),
@@ -145,8 +141,12 @@ CASES: dict[str, tuple[Break, list[Workflow], list[tuple[Op, ...]], str]] = {
 async def test_a_rule_taken_out_is_seen(name: str, postgres_url: str) -> None:
     broken, workflows, groups, seen = CASES[name]
     await broken.do(postgres_url)
-    found = await play(postgres_url, plan(workflows, groups))
-    assert any(re.search(seen, fault) for fault in found), found
+    found: list[str] = []
+    for _ in range(_MOST_EPISODES):
+        found += await play(postgres_url, plan(workflows, groups))
+        if any(re.search(seen, fault) for fault in found):
+            return
+    pytest.fail(f"{seen!r} was not seen: {found}")
 
 
 async def test_with_all_rules_in_place_nothing_is_seen(postgres_url: str) -> None:

@@ -9,10 +9,8 @@ A failing episode prints its seed, the smallest plan found that still fails, and
 
 from __future__ import annotations
 
-import gc
 import os
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -24,19 +22,6 @@ from tests.support.engine import postgres_url
 __all__ = ["postgres_url"]
 
 SEEDS = range(1, 11)
-
-# Executors that are killed close nothing: what they leave is collected in the test that has killed them.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-
-
-@pytest.fixture(autouse=True)
-def collected() -> Iterator[None]:
-    """Collects what killed executors have left."""
-    yield
-    gc.collect()
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 from uuid import UUID
 
 from services.core.domain.retry import BASE_MS
@@ -16,8 +17,9 @@ from tests.model.stored import Row, Stored, elapsed_ms, payload, read, shown
 from tests.support.invariants import violations
 
 _LEAST_JITTER = 0.8
-_LOST = "WorkerLost"
+_LOST = ("WorkerLost", "WorkerDisconnected")
 _SLACK_MS = 5_000  # an event is looked up before it is stored
+_MAKING = timedelta(seconds=1)  # within which a run is created
 _SOON_MS = 10_000  # within which schedulers carry out what its executor did not
 
 
@@ -53,7 +55,7 @@ class Verdict:
     def _run(self, run: UUID, row: Row, workflow: Workflow) -> Iterator[str]:
         memo = [step for step in self._stored.steps[run] if step["status"] in ("c", "f")]
         order = [step["sid"] for step in memo]
-        if order != [step.id for step in workflow.steps[: len(order)]]:
+        if not workflow.begins_so(order):
             yield f"steps {order} are not the beginning of its script"
             return
         end = self._stored.ends.get(run)
@@ -90,10 +92,12 @@ class Verdict:
                 yield "cancelled by nobody"
 
     def _fatal(self, workflow: Workflow, memo: list[Row]) -> bool:
-        if not memo or memo[-1]["status"] != "f":
-            return False
-        step = workflow.step(memo[-1]["sid"])
-        return isinstance(step, Work) and step.fatal
+        """Whether the last group of steps that came to its end has a failure that is not caught."""
+        found = {step["sid"]: step["status"] for step in memo}
+        ended = [group for group in workflow.groups if all(step.id in found for step in group)]
+        return bool(ended) and any(
+            found[step.id] == "f" and isinstance(step, Work) and step.fatal for step in ended[-1]
+        )
 
     def _failed_attempts(self, run: UUID, workflow: Workflow) -> int:
         """The most failed function attempts that the run had in a row."""
@@ -110,12 +114,19 @@ class Verdict:
             return True
         created, within_ms = self._stored.runs[run]["created_at"], workflow.cancel_within_ms
         late_ms = float("inf") if within_ms is None or self._ledger.retried[run] else within_ms
-        late_ms += self._ledger.delays.get(run, 0)
+        late_ms += self._ledger.delays.get(run, 0) + self._created_within_ms(run)
         return any(
             ulid_text(run) in event["effects"] and elapsed_ms(created, event["received_at"]) <= late_ms + _SLACK_MS
             for event in self._stored.events.values()
             if event["name"] == workflow.cancelled_by
         )
+
+    def _created_within_ms(self, run: UUID) -> float:
+        """How much time may have passed while the run was created: it was moved meanwhile."""
+        created, known_ms = self._stored.runs[run]["created_at"], self._ledger.known.get(run)
+        if known_ms is None:  # made by the engine itself
+            return self._machine.time.moved_ms(created, _MAKING)
+        return max(0.0, known_ms - float(created.timestamp()) * 1000)
 
     # ---- one step
 
@@ -241,7 +252,8 @@ class Verdict:
 
     def _losses(self, run: UUID) -> int:
         """How often the run was taken from its holder, or given back by one that stopped."""
-        return sum(_LOST in row["error"] for row in self._stored.attempts[run]) + self._ledger.interrupted[run]
+        attempts = sum(any(lost in row["error"] for lost in _LOST) for row in self._stored.attempts[run])
+        return attempts + self._ledger.interrupted[run]
 
     def _attempts(self, run: UUID, row: Row, workflow: Workflow) -> Iterator[str]:
         """Failed attempts of a step are counted without a gap, and come no sooner than their backoff."""

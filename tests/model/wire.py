@@ -21,6 +21,8 @@ class Wire:
         self._lost, self._doubled, self._late, self._unheard = lost, doubled, late, unheard
         self.on_ready: Ready = lambda _: None
         self.on_cancelled: Cancelled = lambda _, __: None
+        self.on_mail: Cancelled = lambda _, __: None
+        self.on_pool: Callable[[Sequence[int]], None] = lambda _: None
 
     def fair(self) -> None:
         """From now on each hint arrives once, at once."""
@@ -37,10 +39,12 @@ class Wire:
             self._carry(lambda: self.on_cancelled(owner, run_ids))
 
     def publish_mail(self, owner: int, run_ids: Sequence[UUID]) -> None:
-        """See `Publisher.publish_mail`: nobody listens, holders read it with their next commit."""
+        """See `Publisher.publish_mail`."""
+        self._carry(lambda: self.on_mail(owner, run_ids))
 
     def publish_pool(self, workflows: Sequence[int]) -> None:
-        """See `Publisher.publish_pool`: there are no workers."""
+        """See `Publisher.publish_pool`."""
+        self._carry(lambda: self.on_pool(workflows))
 
     def publish_timers(self, run_id: UUID, due_ms: Sequence[int]) -> None:
         """See `Publisher.publish_timers`: nobody listens, schedulers look at everything."""

@@ -262,6 +262,7 @@ async def kill(database: Database, incarnation: Incarnation, life: asyncio.Task[
     """End it as kill -9 does: nothing is given back, and the server loses its sessions."""
     life.cancel()
     await asyncio.wait({life})
+    incarnation.owner.hang_up()
     async with database.connection() as connection:
         await connection.fetch(
             "select pg_terminate_backend(pid) from pg_locks "

@@ -38,6 +38,10 @@ PASSING = (
     asyncpg.QueryCanceledError,
 )
 
+# What the driver calls an internal fault where the server closes a connection: between two of its messages, or just as
+# it is given back to the pool.
+_CLOSED_MEANWHILE = ("cannot switch to state", "called on a free connection holder")
+
 
 class UnfitDatabase(StartRefused):
     """The server does not let us in, its settings do not keep what the engine promises, or the connection goes through
@@ -66,8 +70,7 @@ def translated() -> Iterator[None]:
     except PASSING as error:
         raise Unavailable("the database is away or overloaded") from error
     except asyncpg.InternalClientError as error:
-        # So the driver calls it where the server closes a connection between two of its messages; else it is a bug.
-        if "cannot switch to state" not in str(error):
+        if not any(sign in str(error) for sign in _CLOSED_MEANWHILE):
             raise
         raise Unavailable("the database is away or overloaded") from error
 
