@@ -75,6 +75,18 @@ async def test_an_owner_is_a_row_and_a_lock_until_it_leaves(rows: LiveRows, data
     await until(released)
 
 
+async def test_an_owner_that_has_left_does_not_come_back_to_beat(rows: LiveRows, owner: Owner) -> None:
+    task = await beating(rows, owner)
+    await owner.leave()
+    async with asyncio.timeout(10):
+        await task  # which tells nobody that this owner is lost: it has left
+
+    async def gone() -> bool:
+        return await rows.value(f"select count(*) from {SESSIONS}") == 0
+
+    await until(gone)
+
+
 async def test_no_two_lives_have_one_id(database: Database) -> None:
     assert len({make_owner(database).id for _ in range(100)}) == 100
 
