@@ -66,8 +66,12 @@ from services.executor.worker_stream.deliveries import Deliveries
 from services.executor.worker_stream.drive import StreamDriver
 from services.executor.worker_stream.handshake import Handshake
 from services.executor.worker_stream.pool_claims import PoolClaims
+from services.executor.worker_stream.recalls import Recalls
 from services.executor.worker_stream.service import WorkerService
 from services.executor.worker_stream.sessions import WorkerSessions
+
+_PARK_S = 20.0
+"""For how long a worker may look for another executor when this one stops; as long as when it dies."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,7 @@ def build(settings: Settings, runtime: Runtime, probe: Probe = no_probe) -> list
         settings, runtime, theirs, database, bus, sealer, definitions, current, calls, traces, sessions, probe
     )
     predecessors = Predecessors(database, RunRescuer(database, Hints(bus), traces), runtime.supervised.replaces)
+    recalls = Recalls(database, sessions, Hints(bus))
     executor = Executor(bus, current, parts.incarnation, sessions=sessions, bury=predecessors.bury)
     workers = Handshake(
         database,
@@ -134,7 +139,7 @@ def build(settings: Settings, runtime: Runtime, probe: Probe = no_probe) -> list
         settings.listen.grpc or settings.peers.executor,
         [
             FunctionService(functions, sessions.connected).registration,
-            WorkerService(sessions, workers, runtime.clock).registration,
+            WorkerService(sessions, workers, recalls, runtime.clock).registration,
         ],
         authenticator=StoreAuthenticator(database, runtime.clock),
         telemetry=runtime.telemetry,
@@ -152,6 +157,7 @@ def build(settings: Settings, runtime: Runtime, probe: Probe = no_probe) -> list
         calls,
         rpc,
         sessions,
+        recalls,
         executor,
     ]
 
@@ -228,7 +234,7 @@ class _Parts:
             hints=hints,
             adoption=Adoption(self.database, self.definitions, hints, owner=owner.id),
             part=self.sessions.part,
-            park_s=settings.executor.resume_grace_s,
+            park_s=max(_PARK_S, settings.executor.resume_grace_s),
             make_claimer=claimer,
             make_driver=driver,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
@@ -9,6 +10,7 @@ from dataclasses import replace
 import msgspec
 
 from services.core.domain.cause import Answered, FunctionFailed, Reported, Unwound
+from services.core.domain.errors import Unavailable
 from services.core.domain.op import BadStep, FunctionFault, OpError, WaitForEvent
 from services.core.domain.run import Limits
 from services.core.domain.transition import Decision, decide
@@ -22,6 +24,8 @@ from services.executor.record import commit_item
 from services.executor.spans import Invocation
 
 log = logging.getLogger(__name__)
+
+_AGAIN_S = 0.5
 
 Probe = Callable[[str], Awaitable[None]]
 HolderCause = Answered | FunctionFailed | Reported | Unwound
@@ -66,16 +70,24 @@ class Commits:
     async def settle(self, lease: Lease, cause: HolderCause, invocation: Invocation) -> Settled:
         """Commit what `cause` comes to, and act on it after the commit.
 
-        Raises Fenced when the lease is lost, and Unavailable when it must be dropped: what it has sent is not known.
+        Raises Fenced when the lease is lost.
         """
         decision, item, done = await self._commit(lease, cause, invocation)
         if any(row.unnamed for row in item.step_rows):
-            item = await self._aftermath.name_sent(item)
+            item = await self._named(item)
         delivered = done.mail != lease.mail
         lease.advance(decision, item, done)
         await self._probe("before effects")
         self._aftermath.of(lease, decision, item, done)
         return Settled(decision, item, done, delivered)
+
+    async def _named(self, item: CommitItem) -> CommitItem:
+        """The item with the ids of what it has sent, once the database tells them: the lease is of no use without."""
+        while True:
+            try:
+                return await self._aftermath.name_sent(item)
+            except Unavailable:
+                await asyncio.sleep(_AGAIN_S)
 
     async def _commit(
         self, lease: Lease, cause: HolderCause, invocation: Invocation

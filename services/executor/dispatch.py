@@ -33,7 +33,9 @@ class Dispatcher:
         """Drive the run until it rests or ends (True), or may not go on here and is still held (False)."""
         if lease.under_way is not None:
             session = self._sessions.find(lease.tenant, lease.project.id, lease.affinity)
-            if session is not None and await self._stream.go_on(lease, session, lease.under_way):
+            if session is None:
+                return await self._stream.lost(lease)
+            if await self._stream.go_on(lease, session, lease.under_way):
                 return True
             lease.under_way = None
         while self._may_go_on():

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 _PAUSE_S = 0.5
 _ALIVE_S = 10.0
-"""For how long a worker that brings something along waits for an owner that may take it over."""
+"""For how long a worker that brings something along waits for an owner that can take it over, before it tries anew."""
 
 
 class Executor(Component):
@@ -121,11 +121,21 @@ class Executor(Component):
             self._current.mailed(runs)
 
     async def _adopt(self, session: WorkerSession, items: Sequence[Brought]) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_ALIVE_S):
-                await self._alive.wait()
-        if self._current is not None:
-            await self._current.adopt(session, items)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _ALIVE_S
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(until):
+                    await self._alive.wait()
+            try:
+                if self._current is None:
+                    raise Unavailable("no lease can be held here now")
+                await self._current.adopt(session, items)
+                return
+            except Unavailable:
+                if loop.time() + _PAUSE_S >= until:
+                    raise
+            await asyncio.sleep(_PAUSE_S)
 
     async def _abandon(self, runs: tuple[UUID, ...]) -> None:
         if self._current is not None:

@@ -200,7 +200,7 @@ class Incarnation:
             # the run.
             log.exception("driving run %s failed", lease.run)
             await asyncio.sleep(1)
-            await self._give_back(lease)
+            await self._leave(lease)
         finally:
             self._slots.give_back(lease)
             held = self._held.get(lease.run)
@@ -222,6 +222,14 @@ class Incarnation:
         for held in doubted:
             if (held.lease.run, held.lease.epoch) not in ours:
                 held.task.cancel()
+
+    async def _leave(self, lease: Lease) -> None:
+        """Give it back in the middle of something. What a worker may have executed of it is an attempt, unless it says
+        that it has not.
+        """
+        async with self._database.connection() as connection:
+            await connection.fetch(queries("executor")["leave_some"], self.owner.id, [lease.run], [lease.epoch])
+        self._claimer.given_back(lease)
 
     async def _give_back(self, lease: Lease) -> None:
         lost = [lease.run], [lease.epoch], [lease.project.id]

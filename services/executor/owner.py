@@ -146,7 +146,7 @@ class Owner:
         if lost:
             log.warning("letting go of %d runs whose claim was never answered", len(lost))
             runs, epochs = zip(*lost, strict=True)
-            await connection.fetch(queries("executor")["let_go"], self.id, runs, epochs, False)
+            await connection.fetch(queries("executor")["leave_some"], self.id, runs, epochs)
 
     async def _connected(self) -> asyncpg.Connection:
         """The connection, with the owner's lock as soon as it can be had: the server may still have a session of this

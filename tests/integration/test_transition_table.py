@@ -19,6 +19,7 @@ from services.core.domain.cause import Cause
 from services.core.domain.op import Op, OpError, RunCompleted, RunFailed, Sleep, StepCompleted, StepFailed, WaitForEvent
 from services.core.domain.run import TERMINAL, RunView, Status
 from services.core.domain.transition import TABLE, IllegalTransition, decide
+from services.core.store.queries import queries
 from services.scheduler.partitions import EVERY_PARTITION
 from tests.support.hand import Hand
 from tests.support.live_rows import DAY_MS, LiveRows
@@ -236,10 +237,28 @@ async def test_resumed(rows: LiveRows) -> None:
             assert (await fences(rows, one.run))["epoch"] == 6
 
 
+async def test_not_begun(rows: LiveRows) -> None:
+    placed = await place_all(rows)
+    session = uuid.uuid4()
+    await rows.value("update rt.live set affinity = $1", session)
+    await open_waits(rows, [one for one in placed if one.status not in TERMINAL], "e", DAY_MS)
+    runs = [one.run for one in placed]
+
+    async def not_begun() -> None:
+        await rows.rows(queries("executor")["never_begun"], session, rows.tenant, runs, [4] * len(runs))
+
+    await compare(rows, placed, causes.NotBegun(), not_begun)
+    for one in placed:
+        if one.status is Status.PARKED:
+            assert await rows.value("select slot from rt.live where id = $1", one.run) == one.gated
+            assert await rows.value("select count(*) from rt.attempts where run = $1", one.run) == 0
+
+
 @pytest.mark.parametrize("failures", [MAX_ATTEMPTS - 2, MAX_ATTEMPTS - 1])
 async def test_due_of_a_park(rows: LiveRows, failures: int) -> None:
     placed = [one for one in await place_all(rows, failures=failures) if one.status is Status.PARKED]
     await open_waits(rows, placed, "p", -1)
+    await rows.owner()  # an executor that workers could have come to
     await compare(rows, placed, causes.Due(), lambda: rows.rows("select * from rt.fire_v1($1, 1000)", EVERY_PARTITION))
 
 
@@ -247,6 +266,7 @@ async def test_due_of_a_park(rows: LiveRows, failures: int) -> None:
 async def test_due(rows: LiveRows, kind: str) -> None:
     placed = await place_all(rows)
     await open_waits(rows, placed, kind, -1)
+    await rows.owner()
     active = [one for one in placed if one.status not in TERMINAL]
     await compare(rows, placed, causes.Due(), lambda: rows.rows("select * from rt.fire_v1($1, 1000)", EVERY_PARTITION))
     for one in active:  # who only delivers moves the mail, and neither epoch nor revision

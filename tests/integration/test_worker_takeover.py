@@ -227,6 +227,7 @@ async def test_a_worker_that_comes_before_anybody_has_noticed_the_death_goes_on(
 
 async def test_a_worker_that_does_not_come_back_is_an_attempt_when_its_time_is_over(story: Story) -> None:
     await story.kill_first(park_ms=0)
+    await story.rows.owner()  # an executor that it could have come to
     await story.rows.rows("select * from rt.fire_v1($1, 100)", EVERY_PARTITION)
     assert await story.rows.status(story.run) is Status.QUEUED
     error = await story.rows.value("select error from rt.attempts where run = $1", story.run)
@@ -238,6 +239,7 @@ async def test_a_worker_that_does_not_come_back_is_an_attempt_when_its_time_is_o
 async def test_the_last_attempt_that_is_lost_ends_the_run(story: Story) -> None:
     await story.rows.value("update rt.live set max_att = 1 where id = $1", story.run)
     await story.kill_first(park_ms=0)
+    await story.rows.owner()
     (fired,) = await story.rows.rows("select * from rt.fire_v1($1, 100)", EVERY_PARTITION)
     assert (fired["lost"], fired["ended"]) == ([story.run], [story.run])
     assert await story.rows.status(story.run) is Status.FAILED
@@ -259,9 +261,8 @@ async def test_what_comes_while_a_run_is_parked_is_delivered_where_it_goes_on(st
     assert await story.attempts() == 0
 
 
-async def test_an_executor_that_stops_keeps_what_workers_execute_for_them_and_counts_nothing(
-    hand: Hand, rows: LiveRows
-) -> None:
+async def test_an_executor_that_stops_keeps_what_workers_execute_for_them(hand: Hand, rows: LiveRows) -> None:
+    await rows.owner()  # an executor that it could come to
     async with stream_executor(hand.database, hand.tenant) as first, worker(first) as one:
         story = Story(hand, rows, first, one)
         await story.begin()
@@ -269,9 +270,39 @@ async def test_an_executor_that_stops_keeps_what_workers_execute_for_them_and_co
     assert one.heard("cancel") == 0, "who is told so drops what it has"
     async with story.elsewhere() as back:
         await story.resumed(back)
+    assert await story.attempts() == 0
+    # The next one has stopped too, and this time the worker does not come: its body may have run, and will run again.
+    assert await rows.status(story.run) is Status.PARKED
     await rows.value("update rt.wait set due_at = rt.now() where run = $1", story.run)
     await rows.rows("select * from rt.fire_v1($1, 100)", EVERY_PARTITION)
     assert await rows.status(story.run) is Status.QUEUED
+    assert await story.attempts() == 1
+
+
+async def test_nobody_is_late_who_had_no_executor_to_come_to(story: Story) -> None:
+    await story.kill_first(park_ms=10_000)
+    await story.rows.value(
+        "update rt.wait set created_at = rt.now() - interval '11 s', due_at = rt.now() - interval '1 s' where run = $1",
+        story.run,
+    )
+    next_one = await story.rows.owner()
+    await story.rows.owner(kind="scheduler")
+    for age_s, status in ((9, Status.PARKED), (11, Status.QUEUED)):
+        boot = "update rt.owner set boot_at = rt.now() - $2::int * interval '1 s' where id = $1"
+        await story.rows.value(boot, next_one, age_s)
+        await story.rows.rows("select * from rt.fire_v1($1, 100)", EVERY_PARTITION)
+        assert await story.rows.status(story.run) is status
+
+
+async def test_an_executor_that_was_declared_dead_and_does_not_know_it_gives_nothing_up(story: Story) -> None:
+    async with stream_executor(story.hand.database, story.hand.tenant, lease=DEAF) as second:
+        await story.rows.value("update rt.owner set dead = true where id = $1", second.incarnation.owner.id)
+        async with worker(second, session=story.one.session, resuming=True) as back:
+            await back.say(pb.WorkerMessage(resume=pb.Resume(items=[pb.Resume.Item(key=story.key)])))
+            assert (await back.next("goodbye")).reason == "UNAVAILABLE"
+            assert back.heard("resume_ack") == 0, "who is told so drops what it has"
+    async with story.elsewhere() as third:
+        await story.resumed(third)
     assert await story.attempts() == 0
 
 

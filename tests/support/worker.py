@@ -17,6 +17,7 @@ from runr.workflows.v1 import worker_service_pb2 as pb
 from runr.workflows.v1 import worker_service_pb2_grpc
 
 from services.core.engine.definitions import DefinitionsCache
+from services.core.engine.hints import Hints, NullPublisher
 from services.core.engine.signing_keys import open_keys
 from services.core.engine.sync import Syncer
 from services.core.rpc.channel import open_channel
@@ -29,6 +30,7 @@ from services.core.store.database import Database
 from services.core.store.projects import get_project
 from services.executor.incarnation import Incarnation
 from services.executor.worker_stream.handshake import Handshake
+from services.executor.worker_stream.recalls import Recalls
 from services.executor.worker_stream.service import WorkerService
 from services.executor.worker_stream.sessions import WorkerSessions
 from tests.support.engine import ScriptedFunctions, living, make_incarnation
@@ -52,6 +54,7 @@ class StreamExecutor(Door):
 
     database: Database
     sessions: WorkerSessions
+    recalls: Recalls
     incarnation: Incarnation
 
 
@@ -70,10 +73,11 @@ async def stream_executor(
     sealer = Sealer(ENCRYPTION_KEY)
     definitions = DefinitionsCache(sealer)
     sessions = WorkerSessions(clock, request_timeout_s=request_timeout_s, resume_grace_s=resume_grace_s)
+    recalls = Recalls(database, sessions, Hints(options.get("publisher") or NullPublisher()))
     handshake = Handshake(database, definitions, Syncer(database, lambda _: None))
     server = RpcServer(
         LOOPBACK,
-        [WorkerService(sessions, handshake, clock).registration],
+        [WorkerService(sessions, handshake, recalls, clock).registration],
         authenticator=TwoTokens(),
         telemetry=Telemetry.off(),
     )
@@ -85,12 +89,13 @@ async def stream_executor(
         keys = open_keys(sealer, await get_project(connection, tenant, "default"), 0)
     assert keys is not None
     async with serving(server), living(incarnation):
-        looking = asyncio.create_task(sessions.run())
+        looks = [asyncio.create_task(each.run()) for each in (sessions, recalls)]
         try:
-            yield StreamExecutor(server.address, keys.current, database, sessions, incarnation)
+            yield StreamExecutor(server.address, keys.current, database, sessions, recalls, incarnation)
         finally:
             await sessions.drain()
-            looking.cancel()
+            for look in looks:
+                look.cancel()
 
 
 class HandWorker:

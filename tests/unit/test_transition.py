@@ -74,6 +74,7 @@ EVERY_CAUSE: list[Cause] = [
     causes.SlotGranted(),
     causes.LetGo(),
     causes.Resumed(),
+    causes.NotBegun(),
     causes.Cancel(),
     causes.DeadlinePassed(),
     causes.Retried(),

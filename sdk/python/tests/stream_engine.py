@@ -43,6 +43,7 @@ class Manners:
     sign_with: str | None = None
     beats: bool = True
     warnings: Sequence[str] = ()
+    features: Sequence[str] = ("resume",)
 
 
 @dataclass(frozen=True)
@@ -261,6 +262,7 @@ class StreamEngine(worker_service_pb2_grpc.WorkerServiceServicer):
         key = manners.sign_with or manners.key
         ack = pb.HelloAck(
             protocol=1,
+            features=manners.features,
             engine_version="0",
             max_unacked_bytes=manners.max_unacked_bytes,
             warnings=manners.warnings,

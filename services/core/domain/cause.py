@@ -91,6 +91,11 @@ class Resumed:
 
 
 @dataclass(frozen=True, slots=True)
+class NotBegun:
+    """The worker that the run is kept for says that nothing of it has ever begun there."""
+
+
+@dataclass(frozen=True, slots=True)
 class Retried:
     """The API asks an ended run to go on from where it stopped."""
 
@@ -106,6 +111,7 @@ Cause = (
     | Delivered
     | SlotGranted
     | LetGo
+    | NotBegun
     | Cancel
     | DeadlinePassed
     | Resumed

@@ -22,6 +22,7 @@ from services.core.domain.cause import (
     LeaseExpired,
     LeaseTaken,
     LetGo,
+    NotBegun,
     Reported,
     Resumed,
     Retried,
@@ -70,6 +71,7 @@ TABLE: dict[type[Cause], dict[Status, frozenset[Status]]] = {
     LeaseExpired: {Status.RUNNING: frozenset({Status.QUEUED, Status.BLOCKED, Status.PARKED, Status.FAILED})},
     LetGo: {Status.RUNNING: _READY | {Status.PARKED}},
     Resumed: {status: frozenset({Status.RUNNING}) for status in (Status.RUNNING, Status.PARKED)},
+    NotBegun: {Status.PARKED: frozenset({Status.QUEUED})},  # with the slot that it has kept
     Due: {status: _READY for status in _RESTING - {Status.PARKED}}
     | {Status.PARKED: frozenset({Status.QUEUED, Status.FAILED})}
     | {status: frozenset({status}) for status in (Status.RUNNING, *_READY)},
@@ -125,7 +127,7 @@ def _decide(state: RunView, cause: Cause, reached_ms: int) -> Decision:
             return _lost(state)  # its worker has not come back
         case LeaseTaken() | Resumed():
             return _plain(state, Status.RUNNING)
-        case SlotGranted():
+        case SlotGranted() | NotBegun():
             return _plain(state, Status.QUEUED)
         case LetGo():
             return _plain(state, _ready(state))

@@ -6,6 +6,7 @@ not hold any more, another process goes on with the run and the worker unwinds i
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from uuid import UUID
@@ -27,6 +28,8 @@ from services.executor.worker_stream.session import WorkerSession
 log = logging.getLogger(__name__)
 
 _BATCH = 256
+_PAUSES_S = (0.0, 0.1, 0.4, 1.0, 2.0, 3.0)
+"""Between looks at what runs have sent, which others accept; they are not waited for longer."""
 
 
 class Adoption:
@@ -45,18 +48,15 @@ class Adoption:
         held: Collection[UUID],
         accept: Callable[[Lease], bool],
     ) -> None:
-        """Take over those of these invocations that can be, answer the worker about each of them.
+        """Take over those of these invocations that can be, answer the worker about them. The rest is over.
 
-        `accept` answers False once the owner's life is over.
+        `accept` answers False once the owner's life is over. Raises Unavailable: of what is not answered nothing is
+        known then.
         """
         named = {run: item for item in items if (run := _run(item.key)) is not None and run not in held}
         runs = list(named)
-        try:
-            for start in range(0, len(runs), _BATCH):
-                await self._take_over(session, {run: named[run] for run in runs[start : start + _BATCH]}, accept)
-        except Unavailable:
-            log.warning("runs of a worker's session are not taken over: the database is away")
-        session.decline(item.key for item in items)
+        for start in range(0, len(runs), _BATCH):
+            await self._take_over(session, {run: named[run] for run in runs[start : start + _BATCH]}, accept)
 
     async def _take_over(
         self, session: WorkerSession, named: dict[UUID, pb.Resume.Item], accept: Callable[[Lease], bool]
@@ -71,28 +71,41 @@ class Adoption:
                 list(named),
                 [item.key.epoch for item in named.values()],
             )
-            leases = await self._load(connection, [row["run"] for row in rows])
-            failed = await _failed_ops(connection, session.tenant, leases, named)
-        for lease in leases:
-            if accept(lease):
-                key = (lease.run_text, lease.epoch, lease.count_invocation())
-                lease.under_way = session.adopt(key, named[lease.run])
-                lease.under_way.failed = failed.get(lease.run, frozenset())
+            if len(rows) < len(named) and not await connection.fetchval(queries("executor")["is_alive"], self._owner):
+                raise Unavailable("this executor was declared dead")  # it takes nothing, whoever executes what
         for row in rows:
             self._hints.cancelled(row["was"], [row["run"]])
-        if leases:
-            log.info("a worker goes on here", extra={"node": session.node, "runs": len(leases)})
+        waiting = [row["run"] for row in rows]
+        for pause in _PAUSES_S:
+            await asyncio.sleep(pause)
+            waiting = await self._hold(session, waiting, named, accept)
+            if not waiting:
+                break
+        if rows:
+            log.info("a worker goes on here", extra={"node": session.node, "runs": len(rows) - len(waiting)})
 
-    async def _load(self, connection: asyncpg.Connection, runs: Sequence[UUID]) -> list[Lease]:
+    async def _hold(
+        self,
+        session: WorkerSession,
+        runs: Sequence[UUID],
+        named: Mapping[UUID, pb.Resume.Item],
+        accept: Callable[[Lease], bool],
+    ) -> list[UUID]:
+        """Go on with these runs, which are ours now. Answers those of which is not known yet what they have sent."""
         if not runs:
             return []
-        rows = await connection.fetch(queries("executor")["taken_over"], self._owner, runs)
-        leases = await load_leases(connection, self._definitions, rows)
-        unnamed = [lease for lease in leases if lease.unnamed]
-        if unnamed:
-            lost = [lease.run for lease in unnamed], [lease.epoch for lease in unnamed]
-            await connection.fetch(queries("executor")["let_go"], self._owner, *lost, False)
-        return [lease for lease in leases if not lease.unnamed]
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(queries("executor")["taken_over"], self._owner, runs)
+            leases = await load_leases(connection, self._definitions, rows)
+            ready = [lease for lease in leases if not lease.unnamed]
+            failed = await _failed_ops(connection, session.tenant, ready, named)
+        for lease in ready:
+            if not accept(lease):
+                raise Unavailable("this executor holds nothing any more")
+            key = (lease.run_text, lease.epoch, lease.count_invocation())
+            lease.under_way = session.adopt(key, named[lease.run])
+            lease.under_way.failed = failed.get(lease.run, frozenset())
+        return [lease.run for lease in leases if lease.unnamed]
 
 
 async def _failed_ops(

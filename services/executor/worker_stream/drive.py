@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import random
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,6 @@ from runr.workflows.v1 import worker_service_pb2 as pb
 
 from services.core.domain.cause import FunctionFailed, Reported, Unwound
 from services.core.domain.envelope import completed_json, error_json, failed_json
-from services.core.domain.errors import Unavailable
 from services.core.domain.function_answer import parse_op
 from services.core.domain.function_op import AnswerLimits
 from services.core.domain.op import (
@@ -38,8 +36,6 @@ from services.executor.spans import ExecutorSpans, Invocation
 from services.executor.worker_stream.deliveries import Deliveries
 from services.executor.worker_stream.invocation import Forgotten, LiveInvocation, Report, ReportedOp
 from services.executor.worker_stream.session import WorkerSession
-
-log = logging.getLogger(__name__)
 
 _RESTS = "the run rests, has ended, or is held by another"
 _ENDS = (RunCompleted, RunFailed)
@@ -83,6 +79,14 @@ class StreamDriver:
         """Let go of a run whose steps are open, in the status of those. True, as of `drive`."""
         with contextlib.suppress(Fenced):
             await self.commits.settle(lease, Unwound(), self.spans.nothing(lease))
+        return True
+
+    async def lost(self, lease: Lease) -> bool:
+        """The worker that has brought the run along is gone before it could go on. True, as of `drive`."""
+        gone = FunctionFault("WorkerDisconnected", "the worker went away while its run was taken over")
+        lease.under_way = None
+        with contextlib.suppress(Fenced):
+            await self.commits.settle(lease, FunctionFailed(gone, self.draw()), self.spans.nothing(lease))
         return True
 
     async def _until_over(self, lease: Lease, session: WorkerSession, drive: _Drive) -> bool | None:
@@ -139,7 +143,7 @@ class _Drive:
             try:
                 report = await self.invocation.report()
                 if report.mail:
-                    await self._look_for_deliveries()
+                    await self._deliver()
                 fresh = await self._not_answered(report.ops)
                 ops = await self._driver.read_ops(fresh)
                 _check_ids(ops, self._lease.open_steps, self.invocation.deliveries)
@@ -202,11 +206,7 @@ class _Drive:
         return True
 
     async def _catch_up(self) -> None:
-        try:
-            last = await self._driver.deliveries.last(self._lease)
-        except Unavailable:
-            return  # the worker ends the invocation when nothing else is left to do
-        for step_id, result in last.items():
+        for step_id, result in (await self._driver.deliveries.last(self._lease)).items():
             self._session.deliver(self.invocation, step_id, result.encode())
 
     async def _without_known(self, reported: list[ReportedOp], ops: list[Op]) -> tuple[list[ReportedOp], list[Op]]:
@@ -281,12 +281,6 @@ class _Drive:
         for step_id, result in results.items():
             self._delivered = True
             self._session.deliver(self.invocation, step_id, result.encode())
-
-    async def _look_for_deliveries(self) -> None:
-        try:
-            await self._deliver()
-        except Unavailable:
-            log.debug("a delivery is left to the next commit: the database is away")
 
 
 def _check_ids(ops: Iterable[Op], open_steps: Mapping[str, str], delivered: Container[str]) -> None:

@@ -25,7 +25,8 @@ from services.executor.worker_stream.session import MAX_CREDITS, MAX_INBOX_BYTES
 PROTOCOL = 1
 HEARTBEAT_S = 5.0
 DEAD_AFTER_S = 15.0
-FEATURES = frozenset({"resume"})
+BRING = "bring"
+FEATURES = frozenset({"resume", BRING})
 _NODE_BYTES = 200
 _DEFINITIONS_BYTES = 4 * 1024 * 1024
 
@@ -47,6 +48,7 @@ class Welcome:
     node: str
     credits: int
     resuming: bool
+    brings: bool
     workflows: frozenset[str]
     workflow_ids: frozenset[int]
     ack: pb.HelloAck
@@ -81,6 +83,7 @@ class Handshake:
             node=cut(storable(hello.node), _NODE_BYTES) or "?",
             credits=min(hello.credits, MAX_CREDITS),
             resuming=hello.resuming,
+            brings=BRING in hello.features,
             workflows=known.workflows,
             workflow_ids=await self._ids(project, known.workflows),
             ack=self._ack(hello, known, _sign(key, "runr-engine-v1", challenge, hello.nonce, hello.session)),

@@ -17,6 +17,7 @@ from services.core.runtime.clock import Clock
 from services.executor.worker_stream.handshake import DEAD_AFTER_S, HEARTBEAT_S, Handshake, Refused, Welcome, new_nonce
 from services.executor.worker_stream.invocation import weight
 from services.executor.worker_stream.outbox import Outbox
+from services.executor.worker_stream.recalls import Recalls
 from services.executor.worker_stream.session import MAX_CREDITS, WorkerSession
 from services.executor.worker_stream.sessions import MAX_SESSIONS, TooManyWorkers, WorkerSessions
 
@@ -30,8 +31,9 @@ _NOT_READING_S = 60.0
 class WorkerService(worker_service_pb2_grpc.WorkerServiceServicer):
     """See `proto/runr/workflows/v1/worker_service.proto`."""
 
-    def __init__(self, sessions: WorkerSessions, handshake: Handshake, clock: Clock) -> None:
+    def __init__(self, sessions: WorkerSessions, handshake: Handshake, recalls: Recalls, clock: Clock) -> None:
         self._sessions = sessions
+        self._recalls = recalls
         self._handshake = handshake
         self._clock = clock
 
@@ -57,12 +59,13 @@ class WorkerService(worker_service_pb2_grpc.WorkerServiceServicer):
             return
         outbox = Outbox()
         outbox.put(pb.EngineMessage(hello_ack=welcome.ack))
-        session.attach(outbox, welcome.credits, resuming=welcome.resuming)
+        session.attach(outbox, welcome.credits, resuming=welcome.resuming, brings=welcome.brings)
         self._sessions.serve(session, welcome.workflows, welcome.workflow_ids)
         shown = {"node": welcome.node, "project": welcome.project.slug}
         log.info("a worker is connected", extra=shown)
-        bring = partial(self._sessions.bring, session)
-        hearing = asyncio.create_task(_Hearing(session, outbox, self._clock, bring).run(request_iterator, rest))
+        bring, return_ = partial(self._sessions.bring, session), partial(self._recalls.never_begun, session)
+        heard = _Hearing(session, outbox, self._clock, bring, return_)
+        hearing = asyncio.create_task(heard.run(request_iterator, rest))
         try:
             while messages := await outbox.take():
                 session.was_read()
@@ -108,10 +111,18 @@ class _Hearing:
     """What a worker says after its handshake, for as long as it can be heard."""
 
     def __init__(
-        self, session: WorkerSession, outbox: Outbox, clock: Clock, bring: Callable[[Sequence[pb.Resume.Item]], None]
+        self,
+        session: WorkerSession,
+        outbox: Outbox,
+        clock: Clock,
+        bring: Callable[[Sequence[pb.Resume.Item]], None],
+        return_: Callable[[Sequence[pb.InvocationKey]], None],
     ) -> None:
-        """`bring` takes what the worker has brought along and what does not run here."""
+        """`bring` takes what the worker has brought along and what does not run here, `return_` what it was asked for
+        and has never begun.
+        """
         self._bring = bring
+        self._return = return_
         self._session = session
         self._outbox = outbox
         self._clock = clock
@@ -180,6 +191,8 @@ class _Hearing:
                 self._session.grant(max(0, message.credits.add))
             case "resume":
                 self._resume(message.resume)
+            case "bring":
+                self._take_in(message.bring)
             case "drain":
                 self._session.drain()
         return 0
@@ -191,6 +204,14 @@ class _Hearing:
             raise Misbehaved(f"a Resume of {len(resume.items)} invocations: at most {MAX_CREDITS}")
         self._has_resumed = True
         self._bring(self._session.resume(resume))
+
+    def _take_in(self, message: pb.Bring) -> None:
+        if self._session.is_resuming:
+            raise Misbehaved("a Bring before the Resume")
+        if len(message.items) + len(message.unknown) > MAX_CREDITS:
+            raise Misbehaved(f"a Bring of more than {MAX_CREDITS} invocations")
+        self._bring(self._session.bring(message.items))
+        self._return(message.unknown)
 
     def _op(self, op: pb.Op) -> int:
         invocation = self._session.find(op.key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from runr.workflows.v1 import worker_service_pb2 as pb
 
@@ -48,6 +48,9 @@ class WorkerSession:
         self._slots = 0
         self._resuming = False
         self._is_full = False
+        self._brings = False
+        self._recalled: set[tuple[str, int]] = set()
+        """What it was asked for on its stream: run and epoch."""
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._credits_changed = credits_changed
@@ -66,6 +69,11 @@ class WorkerSession:
         return self._slots - len(self._running) - len(self._foreign)
 
     @property
+    def is_resuming(self) -> bool:
+        """Whether its Resume has not come yet."""
+        return self._resuming
+
+    @property
     def is_connected(self) -> bool:
         """Whether it has a stream now."""
         return self._outbox is not None
@@ -75,12 +83,14 @@ class WorkerSession:
         """The invocations that are not over."""
         return self._running.values()
 
-    def attach(self, outbox: Outbox, credits: int, *, resuming: bool = False) -> None:
-        """The worker has a stream, its newest one. `resuming`: it takes nothing before its Resume.
+    def attach(self, outbox: Outbox, credits: int, *, resuming: bool = False, brings: bool = False) -> None:
+        """The worker has a stream, its newest one. `brings`: it answers Recall. `resuming`: nothing before its Resume.
 
         What it was given before that would not be named in it, and would look as if it had never arrived.
         """
         self._resuming = resuming
+        self._brings = brings
+        self._recalled.clear()
         newer = pb.Goodbye(reason="SUPERSEDED", message="a newer stream of this session")
         self.leave(pb.EngineMessage(goodbye=newer))
         self._outbox = outbox
@@ -169,24 +179,57 @@ class WorkerSession:
         `decline` answers it.
         """
         self._resuming = False
-        brought = {key_of(item.key): item for item in resume.items}
-        before = {each.was: each.key for each in self._running.values() if each.was is not None}
-        going_on = {here: item for key, item in brought.items() if (here := before.get(key, key)) in self._running}
-        self._foreign = {key: item.key for key, item in brought.items() if before.get(key, key) not in going_on}
-        answer = pb.ResumeAck()
-        for here, item in going_on.items():
-            answer.items.add(key=item.key, resumed_as=self._running[here].message_key)
-        if going_on or not self._foreign:
-            self.send(pb.EngineMessage(resume_ack=answer))
-        for here, item in going_on.items():
-            self._take_up(self._running[here], item)
+        self._foreign = {}
+        going_on, foreign = self._sort(resume.items)
+        if going_on or not foreign:
+            self._go_on(going_on)
         for key, invocation in list(self._running.items()):
             if key not in going_on and not invocation.over and not invocation.forgotten():
                 invocation.fail(
                     FunctionFault("WorkerDisconnected", f"the worker {self.node} knows nothing of this run")
                 )
         self._credits_changed(self)
-        return [brought[key] for key in self._foreign]
+        return foreign
+
+    def bring(self, items: Iterable[Brought]) -> list[Brought]:
+        """The worker brings these along beside what it has named in its Resume: see there."""
+        going_on, foreign = self._sort(items)
+        if going_on:
+            self._go_on(going_on)
+        self._credits_changed(self)
+        return foreign
+
+    def _sort(self, items: Iterable[Brought]) -> tuple[dict[Key, Brought], list[Brought]]:
+        """What runs here, by its key here, and what does not: that is noted as not answered yet."""
+        brought = {key_of(item.key): item for item in items}
+        before = {each.was: each.key for each in self._running.values() if each.was is not None}
+        going_on = {here: item for key, item in brought.items() if (here := before.get(key, key)) in self._running}
+        foreign = {key: item for key, item in brought.items() if before.get(key, key) not in going_on}
+        self._foreign |= {key: item.key for key, item in foreign.items()}
+        return going_on, list(foreign.values())
+
+    def _go_on(self, going_on: Mapping[Key, Brought]) -> None:
+        answer = pb.ResumeAck()
+        for here, item in going_on.items():
+            answer.items.add(key=item.key, resumed_as=self._running[here].message_key)
+        self.send(pb.EngineMessage(resume_ack=answer))
+        for here, item in going_on.items():
+            self._take_up(self._running[here], item)
+
+    def recall(self, kept: Iterable[tuple[str, int]]) -> None:
+        """Ask for runs that are kept for it, each once on a stream: the run, and the epoch under which it was given."""
+        if self._outbox is None or self._resuming or not self._brings:
+            return
+        known = {key[0] for key in (*self._running, *self._foreign)}
+        asked = [each for each in kept if each not in self._recalled and each[0] not in known]
+        if asked:
+            self._recalled.update(asked)
+            keys = [pb.InvocationKey(run_id=run, epoch=epoch) for run, epoch in asked]
+            self.send(pb.EngineMessage(recall=pb.Recall(keys=keys)))
+
+    def recall_again(self, asked: Iterable[tuple[str, int]]) -> None:
+        """Nothing has become of its answer about these."""
+        self._recalled.difference_update(asked)
 
     def deliver(self, invocation: LiveInvocation, step_id: str, result: bytes) -> None:
         """A step that was open has got its result (JSON text)."""
@@ -221,6 +264,12 @@ class WorkerSession:
             self._credits_changed(self)
             answer = pb.ResumeAck(items=[pb.ResumeAck.Item(key=key) for key in declined])
             self.send(pb.EngineMessage(resume_ack=answer))
+
+    def postpone(self, keys: Iterable[pb.InvocationKey]) -> None:
+        """What was not answered of these cannot be judged now. The worker keeps it, and brings it along once more."""
+        if any(key_of(key) in self._foreign for key in keys):
+            later = pb.Goodbye(reason="UNAVAILABLE", message="what it brings along cannot be taken over now: try again")
+            self.leave(pb.EngineMessage(goodbye=later))
 
     def part(self, goodbye: pb.EngineMessage) -> None:
         """This process holds none of its runs any more. The worker keeps what it executes, and brings it along."""

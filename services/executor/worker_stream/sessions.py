@@ -13,6 +13,7 @@ from uuid import UUID
 
 from runr.workflows.v1 import worker_service_pb2 as pb
 
+from services.core.domain.errors import Unavailable
 from services.core.runtime.clock import Clock
 from services.core.runtime.lifecycle import Component
 from services.executor.worker_stream.session import WorkerSession
@@ -28,7 +29,9 @@ _MAX_WORKFLOWS = 2_000
 _Project = tuple[int, int]
 
 Adopt = Callable[[WorkerSession, Sequence[pb.Resume.Item]], Awaitable[None]]
-"""Takes over what a worker brings along from another executor, and answers it about each item."""
+"""Takes over what a worker brings along from another executor, and answers it about that. What is not answered then is
+over. Raises Unavailable where that cannot be known now.
+"""
 
 
 class TooManyWorkers(Exception):
@@ -89,10 +92,13 @@ class WorkerSessions(Component):
         try:
             if self._adopt is not None:
                 await self._adopt(session, items)
+        except Unavailable as reason:
+            log.warning("runs of a worker's session are not taken over now: %s", reason)
+            session.postpone(item.key for item in items)
+            return
         except Exception:
             log.exception("runs of a worker's session cannot be taken over")
-        finally:
-            session.decline(item.key for item in items)
+        session.decline(item.key for item in items)
 
     def find(self, tenant: int, project: int, session: str | None) -> WorkerSession | None:
         """The session of this id, if it is here."""

@@ -1,8 +1,9 @@
 -- What time does to runs: due timers, deadlines, dead owners, marks that nobody applied.
 
 -- Fire what is due, oldest first. Deletes by id under the run's lock, so two schedulers at once are harmless. Not fired: a
--- wait that still looks back, as its event may have come long ago (but that is not waited for without end); and waits of a run
--- whose own time is over, which expire_v1 ends: its function does not get to see a timeout that was capped at the run's.
+-- wait that still looks back, as its event may have come long ago (but that is not waited for without end); the park of a run
+-- whose worker had no executor to come to for as long; and waits of a run whose own time is over, which expire_v1 ends: its
+-- function does not get to see a timeout that was capped at the run's.
 -- Answers one row: how many waits went, whether due ones were left (the batch is full, or another transaction holds their
 -- runs), and the runs that got something, with their owner (null: nobody, ready to be claimed) and gates; of each its tenant
 -- and, with p_traced, what was resolved (see deliver_v1). `lost` are those whose worker has not come back in time, `ended` those
@@ -18,6 +19,7 @@ declare
     v_each constant int := greatest(50, 2 * v_look / greatest(1, cardinality(p_parts)));
     v_now timestamptz := rt.now();   -- a variable: a volatile function in a condition keeps it from the index
     v_patience timestamptz := v_now - interval '30 seconds';
+    v_there timestamptz := (select min(o.boot_at) from rt.owner o where o.kind = 'executor' and not o.dead);
 begin
     fired := 0; more := false; runs := '{}'; owners := '{}'; ga := '{}'; gb := '{}'; tenants := '{}'; resolved := '{}';
     lost := '{}'; ended := '{}';
@@ -27,6 +29,8 @@ begin
         select o.* from unnest(p_parts) p(n) cross join lateral (
             select w.id, w.due_at, row_number() over (order by w.due_at) as place
             from rt.wait w where w.part = p.n and w.due_at <= v_now and (not w.arming or w.due_at <= v_patience)
+                -- A run is kept for its worker until an executor to come to has been there for as long.
+                and (w.kind <> 'p' or v_there <= v_now - (w.due_at - w.created_at))
             order by w.due_at limit v_each
         ) o
     )
@@ -45,7 +49,7 @@ begin
     if v_wait is not null then
         fired := cardinality(v_wait);
         lost := array(select w.run from rt.wait w cross join lateral (select r.st from rt.live r where r.id = w.run offset 0) r
-                      where w.id = any (v_wait) and w.kind = 'p' and r.st = 'p' and w.name is distinct from 'let_go');
+                      where w.id = any (v_wait) and w.kind = 'p' and r.st = 'p');
         select coalesce(array_agg(x.run), '{}'), coalesce(array_agg(x.owner), '{}'), coalesce(array_agg(x.ga), '{}'),
                coalesce(array_agg(x.gb), '{}'), coalesce(array_agg(x.tenant), '{}'), coalesce(array_agg(x.resolved), '{}')
             into runs, owners, ga, gb, tenants, resolved
@@ -129,22 +133,22 @@ begin
     end if;
 end $$;
 
--- Keep these locked runs for the workers that execute them (`affinity`), if they come within p_park_ms. p_name: 'let_go' when it is
--- no attempt if they do not. The slot is kept. Answers when each is due, in milliseconds.
-create function rt.park_v1(p_run uuid[], p_park_ms bigint, p_name text) returns table (run uuid, due_ms bigint) language sql as $$
+-- Keep these locked runs for the workers that execute them (`affinity`), if they come within p_park_ms: else they are lost. Without
+-- it that is longer than a worker of ours takes for an attempt to connect that hangs (10 s), its longest pause (5 s), and the next
+-- attempt. The slot is kept. Answers when each is due, in milliseconds.
+create function rt.park_v1(p_run uuid[], p_park_ms bigint) returns table (run uuid, due_ms bigint) language sql as $$
     with p as (
         update rt.live r set st = 'p', owner = null, epoch = r.epoch + 1 where r.id = any (p_run)
-        returning r.id, r.tenant, least(r.deadline, rt.now() + p_park_ms * interval '1 millisecond') as due_at
+        returning r.id, r.tenant, least(r.deadline, rt.now() + coalesce(p_park_ms, 20000) * interval '1 millisecond') as due_at
     ), w as (
-        insert into rt.wait (id, run, tenant, kind, name, due_at)
-        select gen_random_uuid(), p.id, p.tenant, 'p', p_name, p.due_at from p
+        insert into rt.wait (id, run, tenant, kind, due_at) select gen_random_uuid(), p.id, p.tenant, 'p', p.due_at from p
     )
     select p.id, ceil(extract(epoch from p.due_at) * 1000)::bigint from p
 $$;
 
 -- Runs held by owners that are dead or absent: one that a worker executes over its stream is kept for that worker for a moment,
 -- any other is lost. `due_ms`: until when it is kept; null for one that is not.
-create function rt.rescue_v1(p_limit int, p_park_ms bigint default 10000)
+create function rt.rescue_v1(p_limit int, p_park_ms bigint default null)
 returns table (run uuid, tenant int, ended bool, due_ms bigint) language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -164,7 +168,7 @@ begin
     v_parked := array(select r.id from rt.live r where r.id = any (v_all) and r.affinity is not null);
     v_lost := array(select u.id from unnest(v_all) u(id) where u.id <> all (v_parked));
     if cardinality(v_parked) > 0 then
-        select array_agg(p.run), array_agg(p.due_ms) into v_parked, v_due from rt.park_v1(v_parked, p_park_ms, null) p;
+        select array_agg(p.run), array_agg(p.due_ms) into v_parked, v_due from rt.park_v1(v_parked, p_park_ms) p;
     end if;
     perform rt.lost_v1(v_lost, 1);
     return query select u.id, u.tenant, not exists (select from rt.live r where r.id = u.id offset 0), p.due_ms

@@ -66,19 +66,51 @@ returns setof rt.live language sql as $$
     where not c.outdated and r.id = c.id and r.id = any (array(select c.id from c)) returning r.*
 $$;
 
--- Give back what a process that stops still holds: what workers execute over streams is kept for them for a moment, the rest is in
--- the queue. `due_ms`: until when it is kept.
-create function rt.leave_v1(p_owner bigint, p_park_ms bigint) returns table (run uuid, due_ms bigint) language plpgsql as $$
+-- Give back what a process holds and does not go on with: all of it when it stops, or just these leases. What workers execute over
+-- streams, or may, is kept for them for a moment, the rest is in the queue. `due_ms`: until when it is kept.
+create function rt.leave_v1(p_owner bigint, p_park_ms bigint default null, p_run uuid[] default null, p_epoch bigint[] default null)
+returns table (run uuid, due_ms bigint) language plpgsql as $$
 #variable_conflict use_column
 declare
     v_run uuid[]; v_parked uuid[];
 begin
-    v_run := array(select r.id from rt.live r where r.owner = p_owner order by r.id for no key update);
+    if p_run is null then
+        v_run := array(select r.id from rt.live r where r.owner = p_owner order by r.id for no key update);
+    else
+        v_run := array(select r.id from rt.live r join unnest(p_run, p_epoch) u(run, epoch) on u.run = r.id
+                       where r.id = any (p_run) and r.owner = p_owner and r.epoch = u.epoch order by r.id for no key update of r);
+    end if;
     v_parked := array(select r.id from rt.live r where r.id = any (v_run) and r.affinity is not null);
     perform from (
         select array_agg(r.id) as runs, array_agg(r.epoch) as epochs from rt.live r where r.id = any (v_run) and r.id <> all (v_parked)
     ) l cross join lateral rt.let_go_v1(p_owner, l.runs, l.epochs, true);
-    return query select p.run, p.due_ms from rt.park_v1(v_parked, p_park_ms, 'let_go') p;
+    return query select p.run, p.due_ms from rt.park_v1(v_parked, p_park_ms) p;
+end $$;
+
+-- Runs that are kept for these sessions, of these workflows; `epoch` is the one under which the worker was given them, or was to be.
+create function rt.parked_v1(p_session uuid[], p_wf int[], p_limit int)
+returns table (run uuid, epoch bigint, session uuid) language sql stable as $$
+    select r.id, r.epoch - 1, r.affinity from rt.live r
+    where r.st = 'p' and r.wf = any (p_wf) and r.affinity = any (p_session) limit p_limit
+$$;
+
+-- Kept runs of which the session they are kept for says that nothing of them has ever begun there: ready again, in their old place,
+-- and no attempt. Answers the runs, and whether workers alone serve them.
+create function rt.never_begun_v1(p_session uuid, p_tenant int, p_run uuid[], p_epoch bigint[])
+returns table (run uuid, wf int, pooled bool) language plpgsql as $$
+#variable_conflict use_column
+declare
+    v_run uuid[];
+begin
+    v_run := array(select r.id from unnest(p_run, p_epoch) u(run, epoch) join rt.live r on r.id = u.run
+                   where r.id = any (p_run) and r.tenant = p_tenant and r.affinity = p_session and r.st = 'p'
+                     and r.epoch = u.epoch + 1
+                   order by r.id for no key update of r);
+    delete from rt.wait w where w.run = any (v_run) and w.kind = 'p';
+    return query
+        update rt.live r set st = rt.ready_st(r.ga, r.slot), epoch = r.epoch + 1, affinity = null,
+                             qk = coalesce(r.started, rt.now()) - r.prio * interval '1 second'
+        where r.id = any (v_run) returning r.id, r.wf, r.pooled;
 end $$;
 
 -- Take over what a worker's session executes, as it says: held by another executor, alive or not, under just that epoch, or parked

@@ -26,6 +26,18 @@ select * from rt.let_go_v1($1, $2, $3, true, $4);
 -- name: leave
 select * from rt.leave_v1($1, $2);
 
+-- name: leave_some
+select * from rt.leave_v1(p_owner => $1, p_run => $2, p_epoch => $3);
+
+-- name: parked
+select * from rt.parked_v1($1, $2, $3);
+
+-- name: never_begun
+select * from rt.never_begun_v1($1, $2, $3, $4);
+
+-- name: is_alive
+select exists (select from rt.owner where id = $1 and not dead);
+
 -- name: take_over
 select * from rt.take_over_v1($1, $2, $3, $4, $5, $6);
 

@@ -17,7 +17,8 @@ from ..protocol import SDK
 from ..signature import key_bytes
 
 PROTOCOL = 1
-FEATURES = ("resume",)
+BRING = "bring"
+FEATURES = ("resume", BRING)
 
 
 @dataclass(frozen=True, slots=True)

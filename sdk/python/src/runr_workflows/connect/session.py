@@ -6,17 +6,20 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from runr.workflows.v1 import worker_service_pb2 as pb
 
 from .live_invocation import Key, LiveInvocation, Outcome
-from .resume import key_of, resume_message
+from .resume import bring_message, key_of, resume_message
 from .starting import Execution, Starter
 from .stream import Stream
 
 _KEEP_ENDED_S = 30.0
 """An end that was written this long before its stream broke has arrived."""
+
+_REMEMBERED = 10_000
+"""Runs of which is known, for each, up to which lease the engine has to count what was executed here."""
 
 _LEAVING = "the worker is stopping"
 _OUTCOMES: dict[int, Outcome] = {outcome.value: outcome for outcome in Outcome}
@@ -44,6 +47,10 @@ class Session:
         self._resumed: dict[Key, int] = {}
         self._again: set[Key] = set()
         """Of what the Resume named as ended: what has to be begun anew."""
+        self._dropped: dict[str, int] = {}
+        """Run → the last epoch of which something was begun and dropped."""
+        self._returned: dict[str, int] = {}
+        """Run → the last epoch of which the engine was told that nothing has begun: nothing will."""
         self._left: set[Stream] = set()
         self._deducted: set[LiveInvocation] = set()
         self._owed = 0
@@ -78,16 +85,16 @@ class Session:
         self._look()
 
     def detach(self, stream: Stream) -> None:
-        """A stream is gone. The next one takes over what it carried, if there is no newer one, to another executor."""
+        """A stream is gone. The next one takes over what it carried, or the newer one that there is."""
         self._parts = {place: part for place, part in self._parts.items() if place[0] != id(stream)}
         self._left.discard(stream)
         carried = [live for live in self._living.values() if live.outlet is stream.outbox]
         for live in carried:
             live.suspend()
-            if self._stream is not stream:
-                live.abandon()
         if self._stream is stream:
             self._stream = None
+        elif self._stream is not None and carried:
+            self._bring(self._stream, carried)
 
     def leave(self, grace_s: float) -> None:
         """Takes nothing more; what is executed is brought to an end."""
@@ -127,6 +134,8 @@ class Session:
         elif kind == "resume_ack":
             for item in message.resume_ack.items:
                 self._taken_over(stream, item)
+        elif kind == "recall":
+            self._recall(stream, message.recall.keys)
         elif kind == "drain":
             stream.is_draining.set()
 
@@ -142,10 +151,12 @@ class Session:
             self._parts[place] = (first, chunks)
 
     def _execute(self, stream: Stream, execution: Execution) -> None:
-        if self.is_leaving:
+        run, epoch, _ = execution.key
+        before = self._living.get(run)
+        outdated = epoch <= self._returned.get(run, -1) or (before is not None and before.key.epoch > epoch)
+        if self.is_leaving or outdated:
             stream.outbox.send_end(execution.key)
             return
-        before = self._living.get(execution.key.run_id)
         if before is not None:
             before.abandon()
         live, begin = self._starter.prepare(execution, stream.outbox, over=self._over, ended=self._code_ended)
@@ -157,6 +168,8 @@ class Session:
     def _over(self, live: LiveInvocation) -> None:
         if self._living.get(live.key.run_id) is live:
             del self._living[live.key.run_id]
+        if live.is_abandoned:
+            _remember(self._dropped, live.key)
         if live.has_ended:
             self._ended.append((self._clock(), live.key, live.goes_on_anew))
             while self._stream is not None and self._clock() - self._ended[0][0] > _KEEP_ENDED_S:
@@ -197,6 +210,39 @@ class Session:
         self._ended.clear()
         stream.outbox.put(message)
 
+    def _bring(
+        self, stream: Stream, living: Sequence[LiveInvocation], unknown: Sequence[pb.InvocationKey] = ()
+    ) -> None:
+        """Brings along what has lost its stream to this one."""
+        if not stream.brings:
+            for live in living:
+                live.abandon()
+            return
+        message, sent = bring_message(living, unknown, stream.outbox)
+        self._resumed |= sent
+        stream.outbox.put(message)
+        self._look()
+
+    def _recall(self, stream: Stream, keys: Sequence[pb.InvocationKey]) -> None:
+        """The engine asks for what it has given this worker, or was to.
+
+        What is here is brought along, but not what is on its way, or was dropped. Only the newest stream is answered.
+        """
+        if stream is not self._stream:
+            return
+        found, unknown = [], []
+        for key in keys:
+            live = self._living.get(key.run_id)
+            if live is not None and live.key.epoch >= key.epoch:
+                if live.key.epoch == key.epoch and live.key not in self._resumed:
+                    live.suspend()
+                    found.append(live)
+            elif self._dropped.get(key.run_id, -1) < key.epoch:
+                unknown.append(key)
+                _remember(self._returned, key_of(key))
+        if found or unknown:
+            self._bring(stream, found, unknown)
+
     def _taken_over(self, stream: Stream, item: pb.ResumeAck.Item) -> None:
         key = key_of(item.key)
         sent = self._resumed.pop(key, None)
@@ -216,3 +262,10 @@ class Session:
     def _find(self, key: pb.InvocationKey) -> LiveInvocation | None:
         live = self._living.get(key.run_id)
         return live if live is not None and live.key == (key.run_id, key.epoch, key.invocation) else None
+
+
+def _remember(epochs: dict[str, int], key: Key) -> None:
+    """Notes the lease of a run, and forgets what was noted longest ago."""
+    epochs[key.run_id] = max(key.epoch, epochs.pop(key.run_id, -1))
+    if len(epochs) > _REMEMBERED:
+        del epochs[next(iter(epochs))]

@@ -13,7 +13,7 @@ from google.protobuf.duration_pb2 import Duration
 from runr.workflows.v1 import worker_service_pb2 as pb
 from runr.workflows.v1.worker_service_pb2_grpc import WorkerServiceStub
 
-from .handshake import PROTOCOL, Introduction, is_engine
+from .handshake import BRING, PROTOCOL, Introduction, is_engine
 from .outbox import Outbox
 from .target import Target
 
@@ -80,6 +80,8 @@ class Stream:
     def __init__(self, channel: Any, call: Any, ack: pb.HelloAck, read: Sequence[pb.EngineMessage]) -> None:
         self.ack = ack
         self.terms = Terms.of(ack)
+        self.brings = BRING in ack.features
+        """Whether the engine takes a Bring."""
         self.outbox = Outbox(self.terms.max_unacked_bytes)
         self.is_draining = asyncio.Event()
         """Set when the engine asks for another stream."""

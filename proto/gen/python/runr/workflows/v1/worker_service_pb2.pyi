@@ -59,7 +59,7 @@ class ConnectResponse(_message.Message):
     def __init__(self, messages: _Optional[_Iterable[_Union[EngineMessage, _Mapping]]] = ...) -> None: ...
 
 class WorkerMessage(_message.Message):
-    __slots__ = ("hello", "credits", "op", "end", "resume", "drain", "heartbeat")
+    __slots__ = ("hello", "credits", "op", "end", "resume", "drain", "heartbeat", "bring")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     CREDITS_FIELD_NUMBER: _ClassVar[int]
     OP_FIELD_NUMBER: _ClassVar[int]
@@ -67,6 +67,7 @@ class WorkerMessage(_message.Message):
     RESUME_FIELD_NUMBER: _ClassVar[int]
     DRAIN_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    BRING_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     credits: Credits
     op: Op
@@ -74,10 +75,11 @@ class WorkerMessage(_message.Message):
     resume: Resume
     drain: Drain
     heartbeat: Heartbeat
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., credits: _Optional[_Union[Credits, _Mapping]] = ..., op: _Optional[_Union[Op, _Mapping]] = ..., end: _Optional[_Union[InvocationEnd, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...) -> None: ...
+    bring: Bring
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., credits: _Optional[_Union[Credits, _Mapping]] = ..., op: _Optional[_Union[Op, _Mapping]] = ..., end: _Optional[_Union[InvocationEnd, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., bring: _Optional[_Union[Bring, _Mapping]] = ...) -> None: ...
 
 class EngineMessage(_message.Message):
-    __slots__ = ("hello_ack", "execute", "ack", "delivery", "cancel", "resume_ack", "drain", "heartbeat", "goodbye", "challenge")
+    __slots__ = ("hello_ack", "execute", "ack", "delivery", "cancel", "resume_ack", "drain", "heartbeat", "goodbye", "challenge", "recall")
     HELLO_ACK_FIELD_NUMBER: _ClassVar[int]
     EXECUTE_FIELD_NUMBER: _ClassVar[int]
     ACK_FIELD_NUMBER: _ClassVar[int]
@@ -88,6 +90,7 @@ class EngineMessage(_message.Message):
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     GOODBYE_FIELD_NUMBER: _ClassVar[int]
     CHALLENGE_FIELD_NUMBER: _ClassVar[int]
+    RECALL_FIELD_NUMBER: _ClassVar[int]
     hello_ack: HelloAck
     execute: Execute
     ack: Ack
@@ -98,7 +101,8 @@ class EngineMessage(_message.Message):
     heartbeat: Heartbeat
     goodbye: Goodbye
     challenge: Challenge
-    def __init__(self, hello_ack: _Optional[_Union[HelloAck, _Mapping]] = ..., execute: _Optional[_Union[Execute, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., delivery: _Optional[_Union[Delivery, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., resume_ack: _Optional[_Union[ResumeAck, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., challenge: _Optional[_Union[Challenge, _Mapping]] = ...) -> None: ...
+    recall: Recall
+    def __init__(self, hello_ack: _Optional[_Union[HelloAck, _Mapping]] = ..., execute: _Optional[_Union[Execute, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., delivery: _Optional[_Union[Delivery, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., resume_ack: _Optional[_Union[ResumeAck, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., challenge: _Optional[_Union[Challenge, _Mapping]] = ..., recall: _Optional[_Union[Recall, _Mapping]] = ...) -> None: ...
 
 class InvocationKey(_message.Message):
     __slots__ = ("run_id", "epoch", "invocation")
@@ -275,6 +279,20 @@ class ResumeAck(_message.Message):
     ITEMS_FIELD_NUMBER: _ClassVar[int]
     items: _containers.RepeatedCompositeFieldContainer[ResumeAck.Item]
     def __init__(self, items: _Optional[_Iterable[_Union[ResumeAck.Item, _Mapping]]] = ...) -> None: ...
+
+class Recall(_message.Message):
+    __slots__ = ("keys",)
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    keys: _containers.RepeatedCompositeFieldContainer[InvocationKey]
+    def __init__(self, keys: _Optional[_Iterable[_Union[InvocationKey, _Mapping]]] = ...) -> None: ...
+
+class Bring(_message.Message):
+    __slots__ = ("items", "unknown")
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[Resume.Item]
+    unknown: _containers.RepeatedCompositeFieldContainer[InvocationKey]
+    def __init__(self, items: _Optional[_Iterable[_Union[Resume.Item, _Mapping]]] = ..., unknown: _Optional[_Iterable[_Union[InvocationKey, _Mapping]]] = ...) -> None: ...
 
 class Drain(_message.Message):
     __slots__ = ("grace", "reason")
