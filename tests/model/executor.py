@@ -11,7 +11,7 @@ from runr_workflows.connect.stream import StreamLost
 
 from services.core.domain.errors import Unavailable
 from services.core.engine.definitions import DefinitionsCache
-from services.core.engine.hints import Publisher
+from services.core.engine.hints import Hints, Publisher
 from services.core.engine.retrying import retrying
 from services.core.engine.sync import Syncer
 from services.core.runtime.sealing import Sealer
@@ -20,6 +20,7 @@ from services.core.store.database import Database
 from services.executor.incarnation import Incarnation
 from services.executor.owner import OwnerLost
 from services.executor.worker_stream.handshake import Handshake
+from services.executor.worker_stream.recalls import Recalls
 from services.executor.worker_stream.service import WorkerService
 from services.executor.worker_stream.session import Brought, WorkerSession
 from services.executor.worker_stream.sessions import WorkerSessions
@@ -100,12 +101,14 @@ class ModelExecutor:
         self._definitions = DefinitionsCache(self._sealer)
         self._sessions = WorkerSessions(self._clock, request_timeout_s=30.0, resume_grace_s=_RESUME_GRACE_S)
         self._sessions.adopt_with(self._adopt)
+        self._recalls = Recalls(self._database, self._sessions, Hints(self._publisher))
         await retrying(lambda _: self._database.open())
         self._registered.clear()
         self._is_over = False
         self._life = asyncio.create_task(self._live())
         syncer = Syncer(self._database, lambda _: None)
-        self._service = WorkerService(self._sessions, Handshake(self._database, self._definitions, syncer), self._clock)
+        handshake = Handshake(self._database, self._definitions, syncer)
+        self._service = WorkerService(self._sessions, handshake, self._recalls, self._clock)
         await self._registered.wait()
 
     def connect(self) -> Line:
@@ -194,8 +197,9 @@ class ModelExecutor:
         self._lines.clear()
 
     async def _adopt(self, session: WorkerSession, items: Sequence[Brought]) -> None:
-        if self._incarnation is not None:
-            await self._incarnation.adopt(session, items)
+        if self._incarnation is None:
+            raise Unavailable("no lease can be held here now")
+        await self._incarnation.adopt(session, items)
 
     async def _end(self) -> None:
         self._is_over = True
@@ -206,6 +210,7 @@ class ModelExecutor:
     async def _live(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._sessions.run(), name="worker-sessions")
+            group.create_task(self._recalls.run(), name="worker-recalls")
             group.create_task(self._lives(), name="lives")
 
     async def _lives(self) -> None:
