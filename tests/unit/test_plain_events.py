@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.core.domain import function_op
 from services.core.domain.errors import InvalidInput
 from services.core.domain.event import EventLimits, NewEvent, parse_events_body, validate_event
+from services.core.domain.function_answer import parse_op
+from services.core.domain.op import EventToSend, FunctionFault, Op, SendEvent
 from services.core.domain.plain_events import plain_event, plain_events
 
 LIMITS = EventLimits(events=5, event_bytes=120)
+
+
+@dataclass(frozen=True)
+class OpLimits:
+    """Of an op."""
+
+    output_bytes: int = 1_000
+    event_bytes: int = 120
+    step_id_bytes: int = 200
+
 
 blanks = st.sampled_from(["", " ", "\n", "\t ", " \r\n "])
 texts = st.text(max_size=6) | st.sampled_from(["\0", "\ud800", "é", '"', "\\"])
@@ -67,10 +81,40 @@ def whole(body: bytes, limits: EventLimits = LIMITS) -> list[NewEvent] | None:
         return None
 
 
+def read_as_op(text: bytes) -> Op | str:
+    """The op, or why it is none."""
+    try:
+        return parse_op(text, limits=OpLimits())
+    except FunctionFault as fault:
+        return str(fault)
+
+
 @given(bodies())
 def test_a_body_is_read_as_the_whole_reader_reads_it_or_left_to_it(body: bytes) -> None:
     found = plain_events(body, LIMITS)
     assert found is None or found == whole(body)
+
+
+@given(st.lists(events | scalars, max_size=4) | values, st.data())
+def test_the_events_of_an_op_are_read_as_the_whole_rule_reads_them(several: Any, data: st.DataObject) -> None:
+    op = {"op": "send_event", "id": "s", "name": "s", "events": several}
+    text = data.draw(spelled(op)).encode(errors="surrogatepass")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(function_op, "plain_list", lambda *_: None)
+        wanted = read_as_op(text)
+    assert read_as_op(text) == wanted
+
+
+def test_plain_events_of_an_op_are_not_walked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def walked(*_: object) -> None:
+        raise AssertionError("walked")
+
+    monkeypatch.setattr(function_op, "_events", walked)
+    op = read_as_op(
+        b'{"op":"send_event","id":"s","name":"s","events":[{"name":"a"},{"name":"b","data": {"n": 1.0},"ts":5}]}'
+    )
+    assert isinstance(op, SendEvent)
+    assert op.events == (EventToSend(name="a"), EventToSend(name="b", data='{"n": 1.0}', ts=5))
 
 
 @given(

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypedDict
 from services.core.domain import expression
 from services.core.domain.duration import parse_duration, parse_time
 from services.core.domain.errors import DomainError, TooLarge
-from services.core.domain.event import EventLimits, listener_name_fault, validate_event
+from services.core.domain.event import EventLimits, NewEvent, listener_name_fault, validate_event
 from services.core.domain.function_field import (
     MESSAGE_BYTES,
     BadField,
@@ -50,6 +50,7 @@ from services.core.domain.op import (
     StepOp,
     WaitForEvent,
 )
+from services.core.domain.plain_events import plain_list
 from services.core.domain.safe_text import cut, storable, utf8_size
 from services.core.domain.step_id import display_name, own_bytes, step_id_fault
 
@@ -200,10 +201,18 @@ def _invoke(op: Members, step: _Step, limits: AnswerLimits) -> StepOp:
 
 
 def _send_event(op: Members, step: _Step, limits: AnswerLimits) -> StepOp:
+    event_limits = EventLimits(events=MAX_EVENTS, event_bytes=limits.event_bytes)
+    given = op.get("events")
+    if given is not None and isinstance(given.value, list):
+        plain = plain_list(given.value, given.text, event_limits)
+        if plain is not None:
+            return SendEvent(**step, events=tuple(map(_to_send, plain)))
     entries = _events(op)
     if not 1 <= len(entries) <= MAX_EVENTS:
         raise BadField(f"events has {len(entries)} events, 1 to {MAX_EVENTS} are allowed")
-    return SendEvent(**step, events=tuple(_event(f"events[{at}]", entry, limits) for at, entry in enumerate(entries)))
+    return SendEvent(
+        **step, events=tuple(_event(f"events[{at}]", entry, event_limits) for at, entry in enumerate(entries))
+    )
 
 
 def _events(op: Members) -> list[Members | Raw]:
@@ -214,7 +223,11 @@ def _events(op: Members) -> list[Members | Raw]:
     return reader.read(lambda: reader.elements(lambda: reader.raw_members() if reader.opens("{") else reader.raw()))
 
 
-def _event(path: str, entry: Members | Raw, limits: AnswerLimits) -> EventToSend:
+def _to_send(event: NewEvent) -> EventToSend:
+    return EventToSend(name=event.name, data=event.data, id=event.id, ts=event.ts)
+
+
+def _event(path: str, entry: Members | Raw, limits: EventLimits) -> EventToSend:
     if isinstance(entry, Raw):
         raise BadField(f"{path} is not an event, a JSON object with a name")
     data = entry.get("data")
@@ -225,11 +238,11 @@ def _event(path: str, entry: Members | Raw, limits: AnswerLimits) -> EventToSend
             id=value_of(entry, "id"),
             ts=value_of(entry, "ts"),
             path=path,
-            limits=EventLimits(event_bytes=limits.event_bytes),
+            limits=limits,
         )
     except DomainError as error:
         raise BadField(error.message, "TooLarge" if isinstance(error, TooLarge) else "InvalidStep") from error
-    return EventToSend(name=event.name, data=event.data, id=event.id, ts=event.ts)
+    return _to_send(event)
 
 
 def _run_completed(op: Members, limits: AnswerLimits) -> Op:

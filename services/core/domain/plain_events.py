@@ -55,6 +55,18 @@ def plain_events(body: bytes, limits: EventLimits) -> list[NewEvent] | None:
             return None
     except (ValueError, StopIteration, RecursionError, msgspec.MsgspecError):
         return None
+    return _all_plain(found, raws, limits)
+
+
+def plain_list(values: list[Any], text: str, limits: EventLimits) -> list[NewEvent] | None:
+    """The events of a list that was read already: `values` are those of `text`."""
+    try:
+        return _all_plain(values, _many(text), limits)
+    except (ValueError, RecursionError, msgspec.MsgspecError):
+        return None
+
+
+def _all_plain(found: list[Any], raws: list[_DataOf], limits: EventLimits) -> list[NewEvent] | None:
     if not 1 <= len(found) <= limits.events:
         return None
     events = []

@@ -19,7 +19,7 @@ from services.core.domain.effect import SendEvents
 from services.core.engine.accept_events import EventAcceptor
 from services.core.engine.accept_plan import Incoming
 from services.core.engine.sweeping import sweep_marks
-from services.core.runtime.ids import UlidFactory, ulid_text
+from services.core.runtime.ids import UlidFactory, ids_from, ulid_text
 from services.core.store.database import Database
 from services.core.store.queries import queries, tenant_query
 
@@ -57,7 +57,14 @@ class SendMark:
             )
             for place, event in enumerate(effect.events)
         ]
-        return cls(run, effect.id, uuid4(), tuple(ids.new() for _ in incoming), tuple(incoming), trace)
+        return cls(
+            run,
+            effect.id,
+            uuid4(),
+            tuple(ids_from(ids.block(max(1, len(incoming))), len(incoming))),
+            tuple(incoming),
+            trace,
+        )
 
     @property
     def ids_are_known(self) -> bool:
