@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 _FIRST_BACKOFF_S = 0.1
 _LONGEST_BACKOFF_S = 5.0
-# A child that lived this long has not died of its start.
+# A child that lived this long has not died of its start: it is started again at once.
 _HEALTHY_S = 10.0
 _POLL_S = 0.05
 _KILL_MARGIN_S = 5.0
@@ -142,12 +142,13 @@ class Children:
             if code == EXIT_USAGE:
                 raise ChildRefused(f"{spec.name} does not start with these settings")
             if time.monotonic() - born > _HEALTHY_S:
-                backoff = _FIRST_BACKOFF_S
+                backoff = 0.0
             log.warning("service died, starting it again", extra={"child": spec.name, "code": code, "in_s": backoff})
-            with suppress(TimeoutError):
-                async with asyncio.timeout(backoff):
-                    await self._stopping.wait()
-            backoff = min(backoff * 2, _LONGEST_BACKOFF_S)
+            if backoff > 0:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(backoff):
+                        await self._stopping.wait()
+            backoff = min(max(backoff * 2, _FIRST_BACKOFF_S), _LONGEST_BACKOFF_S)
 
     async def _spawn(self, spec: ChildSpec) -> ChildProcess:
         name = self._names[spec.name] = uuid4()

@@ -1,4 +1,7 @@
-"""The `runr` command (engine section 12). Exit codes: 0 done, 1 failed, 2 wrong usage or settings."""
+"""The `runr` command (engine section 12). Exit codes: 0 done, 1 failed, 2 wrong usage or settings.
+
+Each command is imported when it is the one that was given: a service must not pay for what people type.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,14 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
-from services.cli import demo, dev, doctor, migrate, processes, serve, workflows
 from services.cli.failure import Failure
+from services.cli.serve import MANIFOLD, MOST_PROCESSES, SERVICES, serve
 from services.core.runtime.service import EXIT_FAILED, EXIT_OK, loop_factory
+
+_DEFINITIONS_FILE = "runr.workflows.json"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -23,11 +29,11 @@ def parser() -> argparse.ArgumentParser:
     part.add_argument("--function", metavar="URL", help="register this function with the default project and sync it")
 
     part = commands.add_parser("serve", help="run one service, or all of them in one process")
-    part.add_argument("service", choices=[*serve.SERVICES, "all"])
+    part.add_argument("service", choices=[*SERVICES, "all"])
     part.add_argument(
         "--processes",
         type=int,
-        choices=range(1, processes.MOST + 1),
+        choices=range(1, MOST_PROCESSES + 1),
         default=1,
         metavar="N",
         help="of the executor: so many processes of it, one for a core, which share its gRPC address (default: 1)",
@@ -42,9 +48,9 @@ def parser() -> argparse.ArgumentParser:
     part.add_argument(
         "--file",
         nargs="?",
-        const=workflows.DEFINITIONS_FILE,
+        const=_DEFINITIONS_FILE,
         help=f"store this list first, which stands in where the function cannot be reached"
-        f" (default: {workflows.DEFINITIONS_FILE})",
+        f" (default: {_DEFINITIONS_FILE})",
     )
     part.add_argument("--json", action="store_true", help="print the API's answer")
 
@@ -57,24 +63,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     grammar = parser()
     given = grammar.parse_args(argv)
     if given.command == "serve":
-        if given.processes > 1 and given.service != processes.SERVICE:
-            grammar.error(
-                f"--processes is for `serve {processes.SERVICE}`: start {given.service} once for each replica"
-            )
-        return serve.serve(given.service, os.environ, processes=given.processes)
+        if given.processes > 1 and given.service != MANIFOLD:
+            grammar.error(f"--processes is for `serve {MANIFOLD}`: start {given.service} once for each replica")
+        return serve(given.service, os.environ, processes=given.processes)
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            if given.command == "dev":
-                return runner.run(dev.run(os.environ, port=given.port, function=given.function))
-            if given.command == "migrate":
-                return runner.run(migrate.run(os.environ))
-            if given.command == "doctor":
-                return runner.run(doctor.run(os.environ))
-            if given.command == "workflows":
-                return runner.run(
-                    workflows.sync(os.environ, project=given.project, file=given.file, as_json=given.json)
-                )
-            return runner.run(demo.run(os.environ))
+            return runner.run(_command(given))
     except Failure as failure:
         sys.stderr.write(f"runr {given.command}: {failure}\n")
         return failure.code
@@ -84,6 +78,30 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_OK
     except (KeyboardInterrupt, asyncio.CancelledError):
         return EXIT_FAILED
+
+
+def _command(given: argparse.Namespace) -> Coroutine[Any, Any, int]:
+    match given.command:
+        case "dev":
+            from services.cli import dev
+
+            return dev.run(os.environ, port=given.port, function=given.function)
+        case "migrate":
+            from services.cli import migrate
+
+            return migrate.run(os.environ)
+        case "doctor":
+            from services.cli import doctor
+
+            return doctor.run(os.environ)
+        case "workflows":
+            from services.cli import workflows
+
+            return workflows.sync(os.environ, project=given.project, file=given.file, as_json=given.json)
+        case _:
+            from services.cli import demo
+
+            return demo.run(os.environ)
 
 
 if __name__ == "__main__":

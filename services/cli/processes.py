@@ -17,8 +17,10 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from services.cli.children import ChildRefused, Children, ChildSpec
+from services.cli.serve import MANIFOLD as SERVICE
 from services.core.runtime.config import ConfigError, load
-from services.core.runtime.health import Check, Health, HealthServer, NotReady
+from services.core.runtime.health import Check, Health, NotReady
+from services.core.runtime.health_server import HealthServer
 from services.core.runtime.logs import configure_logs
 from services.core.runtime.parent import on_parent_death
 from services.core.runtime.parse import Address
@@ -29,8 +31,6 @@ from services.core.runtime.settings import HEALTH_PORTS, ListenSettings, LogSett
 
 log = logging.getLogger(__name__)
 
-SERVICE = "executor"
-MOST = 64
 
 # The children of a parent that was killed hold the address until they have drained.
 _ADDRESS_S = 15.0

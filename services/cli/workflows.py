@@ -19,8 +19,6 @@ from services.cli.function import is_http_url
 from services.core.runtime.service import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from services.embedded.home import Home
 
-DEFINITIONS_FILE = "runr.workflows.json"
-
 
 async def sync(environ: Mapping[str, str], *, project: str, file: str | None, as_json: bool) -> int:
     """Prints what is declared after the sync; 1 when neither the function nor the file could be declared."""

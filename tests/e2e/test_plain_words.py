@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from services.cli import doctor
-from services.core.runtime.health import Health, HealthServer, NotReady
+from services.core.runtime.health import Health, NotReady
+from services.core.runtime.health_server import HealthServer
 from services.core.runtime.parse import Address
 from services.core.runtime.python_child import python_command, python_environ
 from services.embedded.stack import EmbeddedStack

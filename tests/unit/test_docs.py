@@ -47,7 +47,14 @@ def test_every_setting_has_a_place_and_a_meaning() -> None:
 def test_every_variable_in_the_code_is_on_the_page() -> None:
     named = set(_in_code.findall("\n".join(sources("services", "sdk/python/src"))))
     # Between a supervisor and its children; an error's reason.
-    no_setting = {"RUNR_PARENT_PIPE", "RUNR_PROCESS_SLOT", "RUNR_HEALTH_SOCKET", "WORKFLOWS_DECLARED"}
+    told_by_supervisors = {
+        "RUNR_PARENT_PIPE",
+        "RUNR_PROCESS_SLOT",
+        "RUNR_HEALTH_SOCKET",
+        "RUNR_PROCESS",
+        "RUNR_REPLACES",
+    }
+    no_setting = {*told_by_supervisors, "WORKFLOWS_DECLARED"}
     assert named - no_setting - set(_variable.findall(page("docs/configuration.md").text)) == set()
 
 

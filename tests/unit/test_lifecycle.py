@@ -8,7 +8,8 @@ from collections.abc import Callable
 import aiohttp
 import pytest
 
-from services.core.runtime.health import Health, HealthServer, NotReady
+from services.core.runtime.health import Health, NotReady
+from services.core.runtime.health_server import HealthServer
 from services.core.runtime.lifecycle import Component, Supervisor
 from services.core.runtime.parse import Address
 

@@ -1,21 +1,13 @@
-"""Health and readiness over HTTP: `/healthz` says the process turns, `/readyz` whether it may get work.
+"""Whether a process may get work. `HealthServer` tells it over HTTP.
 
-Readiness is real: every check that components registered is asked on each request. Reasons name the dependency and the
+Readiness is real: every check that components registered is asked each time. Reasons name the dependency and the
 kind of fault only, never an address or a secret.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import socket
 from collections.abc import Awaitable, Callable, Mapping
-
-from aiohttp import web
-
-from services.core.runtime.parse import Address
-
-log = logging.getLogger(__name__)
 
 Check = Callable[[], Awaitable[None]]
 
@@ -90,53 +82,3 @@ async def _ask(check: Check) -> str:
         # The text of a foreign error may hold an address or a password.
         return type(error).__name__
     return "ok"
-
-
-class HealthServer:
-    """Serves the two routes on an address of its own, so a busy gRPC or HTTP server does not hide them."""
-
-    name = "health"
-
-    def __init__(
-        self, health: Health, address: Address, service: str, *, listener: socket.socket | None = None
-    ) -> None:
-        """`listener` is served instead of `address`."""
-        self._listener = listener
-        self._health = health
-        self._address = address
-        self._service = service
-        self._runner: web.AppRunner | None = None
-
-    @property
-    def address(self) -> Address:
-        """Where it listens; after `start` with the port that the system chose for port 0."""
-        return self._address
-
-    async def start(self) -> None:
-        """Listens. Raises OSError when the address is taken."""
-        app = web.Application()
-        app.router.add_get("/healthz", self._healthz)
-        app.router.add_get("/readyz", self._readyz)
-        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
-        await runner.setup()
-        self._runner = runner
-        if self._listener is not None:
-            await web.SockSite(runner, self._listener).start()
-        else:
-            await web.TCPSite(runner, self._address.host, self._address.port).start()
-        host, port = runner.addresses[0][:2]
-        self._address = Address(host=host, port=port)
-
-    async def stop(self) -> None:
-        """Closes the server; a second call does nothing."""
-        runner, self._runner = self._runner, None
-        if runner is not None:
-            await runner.cleanup()
-
-    async def _healthz(self, request: web.Request) -> web.Response:
-        return web.json_response({"status": "ok", "service": self._service})
-
-    async def _readyz(self, request: web.Request) -> web.Response:
-        ready, report = await self._health.readiness()
-        body = {"status": "ready" if ready else "not_ready", "service": self._service, "checks": dict(report)}
-        return web.json_response(body, status=200 if ready else 503)

@@ -28,7 +28,8 @@ from typing import Any, Protocol
 from services.core.runtime.clock import Clock, SystemClock
 from services.core.runtime.config import ConfigError, describe, load
 from services.core.runtime.garbage import look_for_cycles_seldom
-from services.core.runtime.health import Health, HealthServer
+from services.core.runtime.health import Health
+from services.core.runtime.health_server import HealthServer
 from services.core.runtime.lifecycle import STOP_TIMEOUT_S, Component, StartRefused, Supervisor
 from services.core.runtime.logs import configure_logs
 from services.core.runtime.open_files import allow_open_files
