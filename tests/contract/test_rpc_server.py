@@ -17,6 +17,7 @@ from runr.workflows.v1 import (
     access_service_pb2_grpc,
     event_service_pb2,
     event_service_pb2_grpc,
+    resources_pb2,
     run_service_pb2,
     run_service_pb2_grpc,
 )
@@ -322,3 +323,26 @@ def test_only_loopback_is_served_without_tls() -> None:
     with pytest.raises(ValueError, match="needs TLS"):
         RpcServer(open_to_all, [], authenticator=TwoTokens(), telemetry=no_telemetry())
     RpcServer(open_to_all, [], authenticator=TwoTokens(), telemetry=no_telemetry(), plaintext=True)
+
+
+async def test_a_peer_that_goes_in_the_middle_of_an_answer_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "services.core.rpc.broken_calls")
+    big = run_service_pb2.WatchRunResponse(run=resources_pb2.Run(id="x" * 100_000))
+
+    async def watch(request: Any, context: Any) -> AsyncIterator[run_service_pb2.WatchRunResponse]:
+        while True:
+            yield big
+
+    def gone() -> int:
+        return sum(record.name == "services.core.rpc.broken_calls" for record in caplog.records)
+
+    async with connected(rpc_server({"run.WatchRun": watch})) as channel:
+        stub = run_service_pb2_grpc.RunServiceStub(channel)
+        async with asyncio.timeout(30):
+            while gone() < 10:  # about every third of them has something on its way to it
+                request = run_service_pb2.WatchRunRequest(run_id="x")
+                calls = [stub.WatchRun(request, metadata=call_metadata(ADMIN)) for _ in range(20)]
+                await asyncio.gather(*(call.read() for call in calls))
+                for call in calls:
+                    call.cancel()
+    assert [record for record in caplog.records if record.levelno > logging.INFO] == []

@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from services.core.rpc.broken_calls import quiet_broken_calls
 from services.core.rpc.call_context import Authenticator
 from services.core.rpc.interceptor import CallInterceptor
 from services.core.rpc.status import MAX_DETAILS_BYTES
@@ -78,6 +79,7 @@ class RpcServer(Component):
 
     async def start(self) -> None:
         """Listens and serves. Raises OSError when the address cannot be had."""
+        quiet_broken_calls()
         server = grpc.aio.server(
             interceptors=(self._interceptor,), options=self._options, maximum_concurrent_rpcs=_MAX_CALLS
         )
