@@ -18,7 +18,7 @@ from services.core.runtime.sealing import Sealer
 from services.core.runtime.settings import LeaseSettings
 from services.core.store.database import Database
 from services.executor.incarnation import Incarnation
-from services.executor.owner import OwnerLost
+from services.executor.owner import Owner, OwnerLost
 from services.executor.worker_stream.handshake import Handshake
 from services.executor.worker_stream.recalls import Recalls
 from services.executor.worker_stream.service import WorkerService
@@ -31,6 +31,7 @@ from tests.support.engine import make_incarnation
 
 LEASE = LeaseSettings(ttl_s=30.0, heartbeat_s=0.2)
 _RESUME_GRACE_S = 0.5
+_DRAIN_S = 0.2
 _LAST_WORDS_S = 0.02
 
 EndSessions = Callable[[], Awaitable[None]]
@@ -68,6 +69,7 @@ class ModelExecutor:
         self._registered = asyncio.Event()
         self._database = Database(url, name="model-executor", size=4)
         self._incarnation: Incarnation | None = None
+        self._owner: Owner | None = None
         self._life: asyncio.Task[None] | None = None
         self._lines: list[Line] = []
         self._service: WorkerService | None = None
@@ -126,11 +128,12 @@ class ModelExecutor:
                 await self._kill()
                 await self.start()
 
-    async def restart(self) -> None:
-        """Stop in order, and be started again."""
+    async def restart(self) -> Collection[UUID]:
+        """Stop in order, and be started again. The runs that it held while it stopped."""
         async with self._changing:
-            await self.stop()
+            held = await self.stop()
             await self.start()
+        return held
 
     async def cut(self) -> None:
         """Lose all connections to the server, and live on."""
@@ -170,26 +173,35 @@ class ModelExecutor:
         self._incarnation = self._service = None
         self._hang_up()
         await self._end()
+        if self._owner is not None:
+            self._owner.hang_up()
         await self._end_sessions()
         await self._database.close()
 
-    async def stop(self) -> None:
-        """Stop in order: finish the steps that run, hand back the rest."""
+    async def stop(self) -> Collection[UUID]:
+        """Stop in order: finish the steps that run, hand back the rest. The runs that it held meanwhile."""
         self._sessions.announce_drain()
-        incarnation, self._incarnation = self._incarnation, None
-        if incarnation is not None:
-            try:
-                async with asyncio.timeout(0.2):
+        incarnation = self._incarnation
+        held = set(self.held)
+        try:
+            async with asyncio.timeout(_DRAIN_S):
+                if incarnation is not None:
                     await incarnation.drain()
-            except TimeoutError:
-                pass  # slow bodies: the grace is over
+                await self._sessions.drain()
+        except TimeoutError:
+            pass  # slow bodies: the grace is over
+        held.update(self.held)
+        await self._end()
+        self._incarnation = None
+        if incarnation is not None:
             await incarnation.leave()
-        await self._sessions.drain()
+        if self._owner is not None:  # which may be that of a life that had not begun yet
+            self._owner.hang_up()
         await asyncio.sleep(_LAST_WORDS_S)
         self._service = None
         self._hang_up()
-        await self._end()
         await self._database.close()
+        return held
 
     def _hang_up(self) -> None:
         for line in self._lines:
@@ -226,10 +238,9 @@ class ModelExecutor:
                 clock=self._clock,
                 sessions=self._sessions,
             )
-            try:
-                await self._one_life(incarnation)
-            finally:
-                incarnation.owner.hang_up()
+            self._owner = incarnation.owner
+            await self._one_life(incarnation)
+            self._owner.hang_up()
 
     async def _one_life(self, incarnation: Incarnation) -> None:
         try:

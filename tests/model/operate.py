@@ -249,8 +249,7 @@ class Operator:
                 async with self._machine.database.connection() as connection:
                     await connection.execute("update rt.owner set dead = true where id = $1", executors[number].owner)
             case Drain(executor=number):
-                self._ledger.interrupted.update(executors[number].held)
-                await executors[number].restart()
+                self._ledger.interrupted.update(await executors[number].restart())
             case Cut(executor=None):
                 await self._machine.cut_ingest()
             case Cut(executor=int(number)):
@@ -266,8 +265,7 @@ class Operator:
             case Fall() if worker is not None:
                 await worker.die()
             case Leave() if worker is not None:
-                self._ledger.interrupted.update(worker.executing)
-                await worker.leave()
+                self._ledger.interrupted.update(await worker.leave())
 
 
 def _traceparent() -> str:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import os
 import time
+from typing import get_args
 
 import pytest
 
 from tests.model.episode import play
-from tests.model.plan import Plan, draw_plan
+from tests.model.plan import Plan, Transport, draw_plan
 from tests.model.shrink import shrink
 from tests.support.engine import postgres_url
 
@@ -27,6 +28,11 @@ SEEDS = range(1, 11)
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_an_episode_keeps_all_invariants(seed: int, postgres_url: str) -> None:
     await hold(postgres_url, draw_plan(seed))
+
+
+def test_the_seeds_cover_every_transport() -> None:
+    busiest = {draw_plan(seed).transports[0] for seed in SEEDS}
+    assert busiest == set(get_args(Transport))
 
 
 @pytest.mark.skipif("RUNR_SOAK_SECONDS" not in os.environ, reason="make soak")

@@ -105,26 +105,23 @@ class ModelWorker:
             await connection.wait()
         self.tear()
 
-    @property
-    def executing(self) -> Collection[UUID]:
-        """The runs that it executes."""
-        session = None if self._connection is None else self._connection.session
-        return [] if session is None else [ulid_uuid(run) for run in session.living]
-
     async def die(self) -> None:
         """End as by kill -9, and be started again."""
         async with self._changing:
             await self.stop()
             self.start()
 
-    async def leave(self) -> None:
-        """Stop in order, and be started again."""
+    async def leave(self) -> Collection[UUID]:
+        """Stop in order, and be started again. The runs that it executed when it began to stop."""
+        left: Collection[UUID] = ()
         async with self._changing:
             if self._connection is not None and self._connection.is_connected:
                 self._connection.stop()
                 await self._connection.wait()
+                left = self._connection.session.left
             await self.stop()
             self.start()
+        return left
 
     def tear(self) -> None:
         """Lose all streams; the process lives on."""
@@ -148,10 +145,10 @@ class _ModelConnection(Connection):
     dial: Dial
 
     @property
-    def session(self) -> _SeenSession | None:
-        """What the worker is to the engine, once it has begun to connect."""
-        session = getattr(self, "_session", None)
-        return session if isinstance(session, _SeenSession) else None
+    def session(self) -> _SeenSession:
+        """What the worker is to the engine; once it has begun to connect."""
+        assert isinstance(self._session, _SeenSession)
+        return self._session
 
     async def _open_with(self, key: str) -> Stream:
         line = self.dial()
@@ -164,16 +161,16 @@ class _ModelConnection(Connection):
 
 
 class _SeenSession(Session):
-    """Tells what each invocation is shown, and what there is."""
-
-    @property
-    def living(self) -> Collection[str]:
-        """The runs of which the engine wants to hear."""
-        return self._living.keys()
+    """Tells what each invocation is shown, and what was executed when it began to leave."""
 
     def __init__(self, starter: Starter, seen: Callable[[Execution], None], *, max_concurrency: int) -> None:
         super().__init__(starter, max_concurrency=max_concurrency)
         self._seen = seen
+        self.left: Collection[UUID] = ()
+
+    def leave(self, grace_s: float) -> None:
+        self.left = [ulid_uuid(run) for run in self._living]
+        super().leave(grace_s)
 
     def _execute(self, stream: Stream, execution: Execution) -> None:
         self._seen(execution)
