@@ -34,6 +34,8 @@ async def read_body(request: web.Request, *, max_bytes: int, timeout_s: float) -
                 chunks.append(chunk)
     except TimeoutError:
         raise SlowClient(f"the body did not arrive within {timeout_s:g} s") from None
+    except ConnectionError:
+        raise Malformed("the client has gone before its body was whole") from None
     except web.RequestPayloadError as error:
         raise Malformed(f"the body cannot be read: {error}") from error
     return b"".join(chunks)

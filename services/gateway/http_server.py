@@ -77,10 +77,14 @@ class HttpServer(Component):
 
 
 class _ServerLog(logging.LoggerAdapter[logging.Logger]):
-    """What aiohttp says of itself. Bytes that are not HTTP are their sender's fault: they are answered with 400."""
+    """What aiohttp says of itself. Bytes that are not HTTP are their sender's fault: they are answered with 400. That a
+    client has gone is no fault.
+    """
 
     def exception(self, msg: object, *args: object, exc_info: Any = True, **more: Any) -> None:
         if isinstance(exc_info, HttpProcessingError):
             self.debug("what a client sent is not HTTP: %s", exc_info.message.partition("\n")[0])
+        elif isinstance(exc_info, ConnectionError):
+            self.debug("a client has gone before it had its answer")
         else:
             super().exception(msg, *args, exc_info=exc_info, **more)
