@@ -32,7 +32,7 @@ from tests.support.mixed_app import ACCOUNTS, KEY_LIMIT, KINDS, WORKFLOW_LIMITS,
 from tests.support.patient import PatientClient
 from tests.support.rest import Rest
 from tests.support.stack import SERVICES, Servers, Stack
-from tests.support.storm import Storm, storming
+from tests.support.storm import storming
 from tests.support.transports import TRANSPORTS, Transport
 from tests.support.workflow_app import Bodies, serving
 
@@ -46,8 +46,6 @@ BOUND_S = 90 + 0.6 * RUNS
 BURST = 20
 PAUSE_S = 2.5
 SHIPPED_AFTER_S = 3.0
-# A body takes less, with all that comes before its result is sent.
-BODY_S = 2.0
 
 # A process that has been told to stop in the middle of a body may have to leave it to another.
 MEANT = "the drain did not end in time"
@@ -182,11 +180,11 @@ async def test_every_run_completes_in_a_storm_of_accidents(stack: Stack) -> None
         print(*((side.client.faults, side.app.gates.most) for side in sides))
         await invariants.check(stack.database_url, accepted=[run for each in mixtures for run in each.runs.values()])
         for side in sides:
-            await judge(stack, side, storm)
+            await judge(stack, side)
     assert [fault for fault in stack.faults() if fault["message"] != MEANT] == []
 
 
-async def judge(stack: Stack, side: Side, storm: Storm) -> None:
+async def judge(stack: Stack, side: Side) -> None:
     """Everything that was counted by somebody, held against what was stored."""
     connection = await asyncpg.connect(stack.database_url)
     try:
@@ -211,17 +209,12 @@ async def judge(stack: Stack, side: Side, storm: Storm) -> None:
     assert max(gates.most[f"keyed by {account}"] for account in range(ACCOUNTS)) == KEY_LIMIT
     assert resumed == (each, each, each), "each wait was resumed by its event, once"
     assert ticks == [ticks[0] + timedelta(minutes=nth) for nth in range(len(ticks))], "each minute once"
-    names = {worker.name for worker in side.workers}
-    check_bodies(side.bodies, lost, [at for name, at in storm.kills if name in names])
+    check_bodies(side.bodies, lost)
 
 
-def check_bodies(bodies: Bodies, lost: dict[tuple[Any, str | None], int], kills: Sequence[float]) -> None:
-    """A body ran again only because it had failed or its process had gone, and the run knows of each time.
-
-    But for a worker that was killed while its executor was being stopped: a stop counts no attempt (decision 0005).
-    """
+def check_bodies(bodies: Bodies, lost: dict[tuple[Any, str | None], int]) -> None:
+    """A body ran again only because it had failed or its process had gone, and the run knows of each time."""
     executions = Counter((body.run, body.step) for body in bodies.all)
-    cut = Counter((body.run, body.step) for body in bodies.all for at in kills if 0 <= at - body.at < BODY_S)
     for (run, step), times in executions.items():
-        known = lost.get((ulid_uuid(run), step), 0) + lost.get((ulid_uuid(run), None), 0) + cut[run, step]
+        known = lost.get((ulid_uuid(run), step), 0) + lost.get((ulid_uuid(run), None), 0)
         assert times <= 1 + known, f"{step} of {run} ran {times} times, {known} attempts are known"

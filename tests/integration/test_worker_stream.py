@@ -130,8 +130,8 @@ class TestMeeting:
         session = str(uuid.uuid4())
         async with (
             stream_executor(hand.database, hand.tenant) as executor,
-            worker(executor, session=session) as old,
-            worker(executor, session=session) as new,
+            worker(executor, session=session, resuming=False) as old,
+            worker(executor, session=session, resuming=False) as new,
         ):
             assert (await old.next("goodbye")).reason == "SUPERSEDED"
             await begin(hand, executor, new)
@@ -578,6 +578,21 @@ class TestBrokenStreams:
                 assert execute.key.run_id == key.run_id
                 assert execute.key.invocation == key.invocation + 1
             assert await rows.value("select count(*) from rt.attempts where run = $1", run) == 0
+
+    async def test_a_worker_that_saw_no_answer_to_its_first_hello_is_given_its_run_again(
+        self, hand: Hand, rows: LiveRows
+    ) -> None:
+        run = await hand.start("work")
+        async with stream_executor(hand.database, hand.tenant) as executor:
+            async with worker(executor) as one:
+                executor.incarnation.hint([run])
+                lost, _ = await one.execute()
+            async with worker(executor, session=one.session, resuming=False) as again:
+                execute, _ = await again.execute()
+                assert execute.key.invocation == lost.key.invocation + 1
+                await again.op(execute.key, 1, DONE, last=True)
+                await again.ack()
+        assert await rows.value("select count(*) from rt.attempts where run = $1", run) == 0
 
     async def test_what_an_unknown_executor_held_is_not_resumed(self, hand: Hand) -> None:
         async with stream_executor(hand.database, hand.tenant) as executor, worker(executor) as one:

@@ -338,6 +338,19 @@ async def test_a_worker_that_lost_the_answer_names_the_old_key_again_and_goes_on
     assert await story.attempts() == 0
 
 
+async def test_a_run_that_was_brought_along_and_is_known_no_more_is_an_attempt(story: Story) -> None:
+    """It had begun where it came from, though nothing of it was said here."""
+    async with stream_executor(story.hand.database, story.hand.tenant) as second:
+        async with worker(second, session=story.one.session) as back:
+            await back.say(pb.WorkerMessage(resume=pb.Resume(items=[pb.Resume.Item(key=story.key)])))
+            await story.resumed(back)
+        async with worker(second, session=story.one.session) as again:
+            await again.say(pb.WorkerMessage(resume=pb.Resume()))
+            await until(lambda: _true(not second.incarnation.held))
+    error = await story.rows.value("select error from rt.attempts where run = $1", story.run)
+    assert error.startswith('{"name":"WorkerDisconnected"')
+
+
 async def test_an_owner_that_was_declared_dead_sends_its_workers_for_a_new_start(hand: Hand, rows: LiveRows) -> None:
     lease = LeaseSettings(ttl_s=600.0, heartbeat_s=0.05)
     async with stream_executor(hand.database, hand.tenant, lease=lease) as first, worker(first) as one:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -26,8 +25,6 @@ class Storm:
 
     def __init__(self, seed: int) -> None:
         self.accidents: Counter[str] = Counter()
-        self.kills: list[tuple[str, float]] = []
-        """Process, and unix seconds, of each SIGKILL."""
         self._seed = seed
         self._calm = asyncio.Event()
 
@@ -48,8 +45,6 @@ class Storm:
         for child in children:
             number = signal.SIGTERM if chance.random() < _IN_ORDER else signal.SIGKILL
             child.kill(number)
-            if number is signal.SIGKILL:
-                self.kills.append((child.name, time.time()))
             self.accidents[f"{service} {number.name}"] += 1
         await asyncio.gather(*(child.ended() for child in children))
         await self._pause(chance.uniform(0, _AWAY_S))

@@ -223,8 +223,10 @@ async def stranger(door: Door, session: str | None = None) -> AsyncIterator[Hand
 
 @contextlib.asynccontextmanager
 async def worker(door: Door, *workflows: str, **fields: Any) -> AsyncIterator[HandWorker]:
-    """A worker that was taken in and serves these workflows."""
-    async with stranger(door, fields.pop("session", None)) as hand:
+    """A worker that was taken in and serves these workflows. With a `session` it resumes, unless told not to."""
+    session = fields.pop("session", None)
+    fields = {"resuming": session is not None, **fields}
+    async with stranger(door, session) as hand:
         await hand.hello([{"name": name} for name in workflows or ("work",)], **fields)
         await hand.next("hello_ack")
         yield hand

@@ -128,8 +128,10 @@ class LiveInvocation:
         self._look()
 
     def forgotten(self) -> bool:
-        """The worker does not know it: whether it can have begun, or is to be executed anew."""
-        if self._received:
+        """The worker does not know it. Whether it cannot have begun, and is to be executed anew: one that was brought
+        along from another executor had begun there.
+        """
+        if self._received or self.was is not None:
             return False
         self._end_with(Forgotten())
         return True

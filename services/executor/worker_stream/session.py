@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 
 from runr.workflows.v1 import worker_service_pb2 as pb
 
@@ -86,7 +86,8 @@ class WorkerSession:
     def attach(self, outbox: Outbox, credits: int, *, resuming: bool = False, brings: bool = False) -> None:
         """The worker has a stream, its newest one. `brings`: it answers Recall. `resuming`: nothing before its Resume.
 
-        What it was given before that would not be named in it, and would look as if it had never arrived.
+        What it was given before that would not be named in it, and would look as if it had never arrived. One that does
+        not resume has not seen a stream of this session: what it was given over one that it gave up has not arrived.
         """
         self._resuming = resuming
         self._brings = brings
@@ -98,6 +99,8 @@ class WorkerSession:
         self._slots = credits
         self.draining = False
         self.detached_at = None
+        if not resuming:
+            self._give_up_all_but(())
         self._credits_changed(self)
 
     def detach(self, outbox: Outbox) -> None:
@@ -183,13 +186,16 @@ class WorkerSession:
         going_on, foreign = self._sort(resume.items)
         if going_on or not foreign:
             self._go_on(going_on)
+        self._give_up_all_but(going_on)
+        self._credits_changed(self)
+        return foreign
+
+    def _give_up_all_but(self, going_on: Container[Key]) -> None:
         for key, invocation in list(self._running.items()):
             if key not in going_on and not invocation.over and not invocation.forgotten():
                 invocation.fail(
                     FunctionFault("WorkerDisconnected", f"the worker {self.node} knows nothing of this run")
                 )
-        self._credits_changed(self)
-        return foreign
 
     def bring(self, items: Iterable[Brought]) -> list[Brought]:
         """The worker brings these along beside what it has named in its Resume: see there."""
