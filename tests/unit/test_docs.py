@@ -46,7 +46,7 @@ def test_every_setting_has_a_place_and_a_meaning() -> None:
 
 def test_every_variable_in_the_code_is_on_the_page() -> None:
     named = set(_in_code.findall("\n".join(sources("services", "sdk/python/src"))))
-    # Between a supervisor and its children; an error's reason.
+    # Between a supervisor and its children.
     told_by_supervisors = {
         "RUNR_PARENT_PIPE",
         "RUNR_PROCESS_SLOT",
