@@ -70,7 +70,7 @@ from services.executor.worker_stream.recalls import Recalls
 from services.executor.worker_stream.service import WorkerService
 from services.executor.worker_stream.sessions import WorkerSessions
 
-_PARK_S = 20.0
+_PARK_S = 10.0
 """For how long a worker may look for another executor when this one stops; as long as when it dies."""
 
 

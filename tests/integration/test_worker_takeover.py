@@ -285,12 +285,17 @@ async def test_nobody_is_late_who_had_no_executor_to_come_to(story: Story) -> No
         "update rt.wait set created_at = rt.now() - interval '11 s', due_at = rt.now() - interval '1 s' where run = $1",
         story.run,
     )
-    next_one = await story.rows.owner()
+    first, second = await story.rows.owner(), await story.rows.owner(dead=True)
     await story.rows.owner(kind="scheduler")
-    for age_s, status in ((9, Status.PARKED), (11, Status.QUEUED)):
-        boot = "update rt.owner set boot_at = rt.now() - $2::int * interval '1 s' where id = $1"
-        await story.rows.value(boot, next_one, age_s)
+
+    async def lives(owner: int, came_s: float, went_s: float) -> None:
+        times = "boot_at = rt.now() - $2::float8 * interval '1 s', beat_at = rt.now() - $3::float8 * interval '1 s'"
+        await story.rows.value(f"update rt.owner set {times} where id = $1", owner, came_s, went_s)
         await story.rows.rows("select * from rt.fire_v1($1, 100)", EVERY_PARTITION)
+
+    await lives(second, 60.0, 8.0)  # of these, three seconds count
+    for came_s, status in ((6.5, Status.PARKED), (7.5, Status.QUEUED)):
+        await lives(first, came_s, 0.0)
         assert await story.rows.status(story.run) is status
 
 

@@ -1,5 +1,16 @@
 -- What time does to runs: due timers, deadlines, dead owners, marks that nobody applied.
 
+-- For how long any executor has been there since an instant, as far as is known: those that left in order are not.
+create function rt.executors_there_v1(p_since timestamptz, p_now timestamptz) returns interval language sql stable as $$
+    select coalesce(sum(upper(t.r) - lower(t.r)), interval '0') from (
+        select unnest(range_agg(tstzrange(l.came, l.went))) as r from (
+            select greatest(o.boot_at, p_since) as came, case when o.dead then o.beat_at else p_now end as went
+            from rt.owner o where o.kind = 'executor'
+        ) l
+        where l.came < l.went
+    ) t
+$$;
+
 -- Fire what is due, oldest first. Deletes by id under the run's lock, so two schedulers at once are harmless. Not fired: a
 -- wait that still looks back, as its event may have come long ago (but that is not waited for without end); the park of a run
 -- whose worker had no executor to come to for as long; and waits of a run whose own time is over, which expire_v1 ends: its
@@ -29,8 +40,9 @@ begin
         select o.* from unnest(p_parts) p(n) cross join lateral (
             select w.id, w.due_at, row_number() over (order by w.due_at) as place
             from rt.wait w where w.part = p.n and w.due_at <= v_now and (not w.arming or w.due_at <= v_patience)
-                -- A run is kept for its worker until an executor to come to has been there for as long.
-                and (w.kind <> 'p' or v_there <= v_now - (w.due_at - w.created_at))
+                -- A run is kept for its worker until executors to come to have been there for as long.
+                and case when w.kind <> 'p' or v_there <= v_now - (w.due_at - w.created_at) then true
+                         else rt.executors_there_v1(w.created_at, v_now) >= w.due_at - w.created_at end
             order by w.due_at limit v_each
         ) o
     )
@@ -134,12 +146,12 @@ begin
 end $$;
 
 -- Keep these locked runs for the workers that execute them (`affinity`), if they come within p_park_ms: else they are lost. Without
--- it that is longer than a worker of ours takes for an attempt to connect that hangs (10 s), its longest pause (5 s), and the next
--- attempt. The slot is kept. Answers when each is due, in milliseconds.
+-- it that is twice the longest pause that a worker of ours makes between attempts to connect. The slot is kept. Answers when each
+-- is due, in milliseconds.
 create function rt.park_v1(p_run uuid[], p_park_ms bigint) returns table (run uuid, due_ms bigint) language sql as $$
     with p as (
         update rt.live r set st = 'p', owner = null, epoch = r.epoch + 1 where r.id = any (p_run)
-        returning r.id, r.tenant, least(r.deadline, rt.now() + coalesce(p_park_ms, 20000) * interval '1 millisecond') as due_at
+        returning r.id, r.tenant, least(r.deadline, rt.now() + coalesce(p_park_ms, 10000) * interval '1 millisecond') as due_at
     ), w as (
         insert into rt.wait (id, run, tenant, kind, due_at) select gen_random_uuid(), p.id, p.tenant, 'p', p.due_at from p
     )
