@@ -1,0 +1,162 @@
+/**
+ * Workflow definitions: the options of `wf.workflow`, checked when it is called (engine section 1).
+ *
+ * Expressions, cron lines and time zones are judged by the engine at sync; here only what can be known without it.
+ */
+
+import { parseDuration } from "./duration.js";
+import { DefinitionError } from "./errors.js";
+import { shown, typeName } from "./shown.js";
+
+type Options = Readonly<Record<string, unknown>>;
+/** Adds the faults of a value at a path. */
+type Check = (value: unknown, path: string, faults: string[]) => void;
+
+const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/;
+const RESERVED = ["app", "sync"];
+const TRIGGERS: Readonly<Record<string, readonly string[]>> = {
+  event: ["if"],
+  cron: ["timezone", "catchUp"],
+  queue: [],
+};
+const LONGEST_EXPRESSION = 1000;
+const DAY_MS = 86_400_000;
+const SNAKE: Readonly<Record<string, string>> = { cancelOn: "cancel_on", catchUp: "catch_up" };
+
+const CHECKS: Readonly<Record<string, Check>> = {
+  description,
+  triggers: each(10, trigger),
+  retries: integer(0, 20),
+  timeout: duration(1000, 366 * DAY_MS, "from 1s to 366d"),
+  concurrency,
+  idempotency: text,
+  cancelOn: each(5, cancel),
+};
+
+/**
+ * The definition for the introspect answer; options that are undefined or null are left out.
+ *
+ * Throws DefinitionError with every fault found.
+ */
+export function buildDefinition(name: unknown, options: unknown, fn: unknown): Record<string, unknown> {
+  const faults = nameFaults(name);
+  const given: Record<string, unknown> = {};
+  if (isObject(options)) {
+    for (const [key, value] of Object.entries(options)) {
+      const check = Object.hasOwn(CHECKS, key) ? CHECKS[key] : undefined;
+      if (value == null) continue;
+      if (check === undefined) faults.push(`${key}: unknown; allowed are ${Object.keys(CHECKS).join(", ")}`);
+      else check(value, key, faults);
+      given[key] = value;
+    }
+  } else faults.push(`options: an object like { triggers: [{ event: 'order.created' }] }, not ${typeName(options)}`);
+  faults.push(...functionFaults(fn));
+  if (faults.length > 0) throw new DefinitionError(name, faults);
+  return { name, ...(plain(given) as object) };
+}
+
+function nameFaults(name: unknown): string[] {
+  if (typeof name !== "string" || !NAME.test(name)) {
+    return ["name: 1 to 100 letters, digits and . _ -, beginning with a letter or digit"];
+  }
+  return RESERVED.includes(name) ? [`name: ${shown(name)} is reserved`] : [];
+}
+
+function functionFaults(fn: unknown): string[] {
+  if (typeof fn !== "function") return [`function: (ctx, step) => …, not ${typeName(fn)}`];
+  if (Object.prototype.toString.call(fn).includes("Generator")) {
+    return ["function: it is a generator; steps are awaited, not yielded"];
+  }
+  return fn.length > 2 ? [`function: it takes two arguments, (ctx, step), not ${fn.length}`] : [];
+}
+
+function description(value: unknown, path: string, faults: string[]): void {
+  if (typeof value !== "string" || [...value].length > 1000) faults.push(`${path}: a text of at most 1,000 characters`);
+}
+
+function trigger(value: unknown, path: string, faults: string[]): void {
+  const kinds = isObject(value) ? Object.keys(TRIGGERS).filter((kind) => value[kind] != null) : [];
+  const [kind] = kinds;
+  if (!isObject(value) || kind === undefined || kinds.length !== 1) {
+    faults.push(`${path}: an object with exactly one of event, cron and queue, like { event: 'order.created' }`);
+    return;
+  }
+  unknown(value, path, [kind, ...(TRIGGERS[kind] ?? [])], faults);
+  for (const key of Object.keys(value)) if (value[key] != null) text(value[key], `${path}.${key}`, faults);
+}
+
+function concurrency(value: unknown, path: string, faults: string[]): void {
+  (Array.isArray(value) ? each(2, limit) : limit)(value, path, faults);
+}
+
+function limit(value: unknown, path: string, faults: string[]): void {
+  if (!isObject(value)) {
+    integer(1, 10_000)(value, path, faults);
+    return;
+  }
+  integer(1, 10_000)(value["limit"], `${path}.limit`, faults);
+  unknown(value, path, ["limit", "key"], faults);
+  if (value["key"] != null) text(value["key"], `${path}.key`, faults);
+}
+
+function cancel(value: unknown, path: string, faults: string[]): void {
+  if (!isObject(value)) {
+    faults.push(`${path}: an object like { event: 'order.cancelled', match: 'data.order_id' }`);
+    return;
+  }
+  text(value["event"], `${path}.event`, faults);
+  unknown(value, path, ["event", "match", "if", "timeout"], faults);
+  for (const key of ["match", "if"]) if (value[key] != null) text(value[key], `${path}.${key}`, faults);
+  if (value["timeout"] != null) duration(1, 366 * DAY_MS, "up to 366d")(value["timeout"], `${path}.timeout`, faults);
+}
+
+function each(most: number, check: Check): Check {
+  return (value, path, faults) => {
+    if (!Array.isArray(value)) faults.push(`${path}: a list, not ${typeName(value)}`);
+    else if (value.length > most) faults.push(`${path}: at most ${most} entries, not ${value.length}`);
+    else value.forEach((item, index) => check(item, `${path}[${index}]`, faults));
+  };
+}
+
+function unknown(item: Options, path: string, allowed: readonly string[], faults: string[]): void {
+  for (const key of Object.keys(item)) {
+    if (!allowed.includes(key)) faults.push(`${path}.${key}: unknown; allowed are ${allowed.join(", ")}`);
+  }
+}
+
+function text(value: unknown, path: string, faults: string[]): void {
+  if (typeof value !== "string" || value === "" || [...value].length > LONGEST_EXPRESSION) {
+    faults.push(`${path}: a non-empty text of at most 1,000 characters`);
+  }
+}
+
+function integer(low: number, high: number): Check {
+  return (value, path, faults) => {
+    if (!Number.isInteger(value) || (value as number) < low || (value as number) > high) {
+      faults.push(`${path}: an integer from ${low} to ${high.toLocaleString("en")}, not ${shown(value, 50)}`);
+    }
+  };
+}
+
+function duration(low: number, high: number, allowed: string): Check {
+  return (value, path, faults) => {
+    try {
+      const milliseconds = parseDuration(value);
+      if (milliseconds < low || milliseconds > high) faults.push(`${path}: ${allowed}, not ${shown(value, 50)}`);
+    } catch (error) {
+      faults.push(`${path}: ${(error as Error).message}`);
+    }
+  };
+}
+
+function isObject(value: unknown): value is Options {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** As the wire has it: names in snake case, what is undefined or null left out. */
+function plain(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(plain);
+  if (!isObject(value)) return value;
+  const members = Object.entries(value).filter(([, item]) => item != null);
+  return Object.fromEntries(members.map(([key, item]) => [SNAKE[key] ?? key, plain(item)]));
+}

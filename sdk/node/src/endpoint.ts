@@ -1,0 +1,101 @@
+/** What a function answers: from a body and its headers to a status and a body, over any transport. */
+
+import { Context } from "./context.js";
+import { type RequestHeaders, lowerNames } from "./headers.js";
+import type { Logger } from "./logger.js";
+import { LostSteps } from "./lost-steps.js";
+import {
+  type Answer,
+  type ExecuteRequest,
+  SIGNATURE_HEADER,
+  errorAnswer,
+  introspectAnswer,
+  opAnswer,
+  openEnvelope,
+  parseRequest,
+} from "./protocol.js";
+import { BadRequest, RequestRefused } from "./refusal.js";
+import { Replay, type Report } from "./replay.js";
+import { shown } from "./shown.js";
+import { Step } from "./step.js";
+import { traceContext } from "./trace.js";
+import type { Workflow } from "./workflow.js";
+
+/** What an endpoint is made of. `keys` and `clock` (unix seconds) are asked on each request. */
+export interface EndpointParts {
+  readonly workflows: ReadonlyMap<string, Workflow>;
+  readonly keys: () => readonly string[];
+  readonly clock: () => number;
+  readonly logger: Logger;
+  readonly captureInput: boolean;
+}
+
+/** Answers engine requests for a set of workflows. */
+export class Endpoint {
+  readonly #parts: EndpointParts;
+  readonly #lostSteps: LostSteps;
+
+  constructor(parts: EndpointParts) {
+    this.#parts = parts;
+    this.#lostSteps = new LostSteps(parts.logger);
+  }
+
+  /** Answers a request. Never rejects. */
+  async handle(body: Uint8Array, headers: RequestHeaders): Promise<Answer> {
+    const { workflows, keys, clock, logger } = this.#parts;
+    try {
+      const named = lowerNames(headers);
+      const request = parseRequest(await openEnvelope(body, named.get(SIGNATURE_HEADER), keys(), clock()));
+      if (request.type === "introspect") {
+        return { status: 200, body: introspectAnswer(Array.from(workflows.values(), ({ definition }) => definition)) };
+      }
+      const workflow = workflows.get(request.workflow);
+      if (workflow === undefined) throw new BadRequest(`the workflow ${shown(request.workflow)} is not served here`);
+      return { status: 200, body: opAnswer(await this.#execute(workflow, request, named)) };
+    } catch (error) {
+      if (error instanceof RequestRefused) {
+        logger.warn(`a request was refused with ${error.status}: ${error.message}`);
+        return errorAnswer(error.status, error.message);
+      }
+      logger.error("the SDK failed to answer a request", error);
+      return errorAnswer(500, "the SDK failed; see the log of the function");
+    }
+  }
+
+  /** Runs the workflow until a step ends the invocation or it returns; the JSON of the op. */
+  async #execute(workflow: Workflow, request: ExecuteRequest, headers: Map<string, string>): Promise<string> {
+    const { logger, captureInput } = this.#parts;
+    const watch = this.#lostSteps.watch(workflow.name, request.runId);
+    const replay = new Replay(request.steps, watch, captureInput);
+    const context = new Context(
+      request,
+      replay,
+      logger,
+      traceContext((name) => headers.get(name)),
+    );
+    void run(workflow, context, replay);
+    const report = await replay.ended;
+    context.close();
+    this.#logFailure(request, report);
+    return report.text;
+  }
+
+  /** One line for an attempt that failed, counted from 1: whoever runs the function sees it without the engine. */
+  #logFailure(request: ExecuteRequest, { failure }: Report): void {
+    if (failure === null) return;
+    const step = failure.stepId === null ? "" : `, step ${failure.stepId}`;
+    this.#parts.logger.warn(
+      `workflow ${request.workflow}, run ${request.runId}${step}: attempt ${request.attempt + 1} failed: ` +
+        `${failure.name}: ${failure.message}`,
+    );
+  }
+}
+
+/** Never rejects: what the function throws is reported, or comes after the op and does not count. */
+async function run(workflow: Workflow, context: Context<unknown>, replay: Replay): Promise<void> {
+  try {
+    replay.returned(await workflow.fn(context, new Step(replay)));
+  } catch (error) {
+    replay.threw(error);
+  }
+}

@@ -1,0 +1,24 @@
+/** The type of a value after it has gone through JSON, as `encode` of `values.ts` does it. */
+export type Jsonified<T> = 0 extends 1 & T
+  ? T
+  : T extends string | number | boolean | null
+    ? T
+    : T extends undefined | void
+      ? null
+      : T extends { toJSON(...args: never[]): infer Made }
+        ? Jsonified<Made>
+        : T extends bigint | symbol | ((...args: never[]) => unknown)
+          ? never
+          : T extends readonly unknown[]
+            ? { -readonly [Index in keyof T]: Jsonified<T[Index]> }
+            : T extends object
+              ? { [Key in keyof T]: Property<T, Key> }
+              : T;
+
+/** A property that is undefined is left out: one that may be is optional, or still may be undefined. */
+type Property<T, Key extends keyof T> =
+  {} extends Pick<T, Key>
+    ? Jsonified<Exclude<T[Key], undefined>>
+    : undefined extends T[Key]
+      ? Jsonified<Exclude<T[Key], undefined>> | undefined
+      : Jsonified<T[Key]>;

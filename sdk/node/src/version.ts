@@ -1,0 +1,2 @@
+/** The version of this package, as the introspect answer names it. */
+export const VERSION = "0.1.0";

@@ -1,0 +1,157 @@
+/** Definitions: every fault by its path, and what the engine is told. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { DefinitionError, Workflows } from "../src/index.js";
+import { KEY, NOW, Lines, registry, seal } from "./engine.js";
+
+function faults(name: unknown, options: unknown, fn: unknown = () => 1): readonly string[] {
+  try {
+    new Workflows().workflow(name as string, options as object, fn as () => number);
+  } catch (error) {
+    assert.ok(error instanceof DefinitionError && error instanceof TypeError);
+    return error.faults;
+  }
+  return [];
+}
+
+test("introspection tells names and options in the words of the protocol", async () => {
+  const workflows = registry();
+  const options = {
+    description: "Ships.",
+    triggers: [
+      { event: "order.created", if: "event.data.total > 0" },
+      { cron: "0 9 * * *", timezone: "Europe/Istanbul", catchUp: "all" },
+      { queue: "orders" },
+    ],
+    retries: 3,
+    timeout: "7d",
+    concurrency: [5, { limit: 1, key: "event.data.customer" }],
+    idempotency: "event.data.order_id",
+    cancelOn: [{ event: "order.cancelled", match: "data.order_id", timeout: 60, if: undefined }],
+  } as const;
+  workflows.workflow("process-order", options, () => 1);
+  workflows.workflow("bare", { retries: undefined }, () => 1);
+  const { body, headers } = await seal('{"type":"introspect","protocol":"v1","ts":1700000000}');
+  const answer = JSON.parse((await workflows.handleRequest(body, headers)).body);
+
+  const {
+    triggers: [event, cron, queue],
+    cancelOn: _,
+    ...same
+  } = options;
+  assert.deepEqual(answer, {
+    runr_workflow: "v1",
+    sdk: { name: "@runr/workflows", language: "typescript", version: "0.1.0" },
+    capabilities: [],
+    workflows: [
+      {
+        name: "process-order",
+        ...same,
+        triggers: [event, { cron: cron.cron, timezone: cron.timezone, catch_up: "all" }, queue],
+        cancel_on: [{ event: "order.cancelled", match: "data.order_id", timeout: 60 }],
+      },
+      { name: "bare" },
+    ],
+  });
+  assert.deepEqual(workflows.definitions, answer.workflows);
+});
+
+test("every fault is named, with its path", () => {
+  const found = faults(
+    "app",
+    {
+      triggers: [{ event: "a", cron: "b" }, { event: "" }, { cron: "* * * * *", zone: "UTC" }, 1],
+      retries: 21,
+      timeout: "1 d",
+      concurrency: { limit: 0, keys: "x" },
+      idempotency: "x".repeat(1001),
+      cancelOn: [{ match: "data.id", timeout: "0s" }],
+      description: 1,
+      retires: 3,
+    },
+    (_a: unknown, _b: unknown, _c: unknown) => 1,
+  );
+
+  assert.deepEqual(
+    found.map((fault) => fault.split(":")[0]),
+    [
+      "name",
+      "triggers[0]",
+      "triggers[1].event",
+      "triggers[2].zone",
+      "triggers[3]",
+      "retries",
+      "timeout",
+      "concurrency.limit",
+      "concurrency.keys",
+      "idempotency",
+      "cancelOn[0].event",
+      "cancelOn[0].timeout",
+      "description",
+      "retires",
+      "function",
+    ],
+  );
+});
+
+test("names, functions and options are checked", () => {
+  assert.deepEqual(faults("a", {}), []);
+  assert.match(faults("a b", {})[0] ?? "", /^name: 1 to 100 letters/);
+  assert.match(faults(1, {})[0] ?? "", /^name: /);
+  assert.match(faults("a", null)[0] ?? "", /^options: an object like/);
+  assert.match(faults("a", {}, "code")[0] ?? "", /^function: .*string/);
+  assert.match(faults("a", {}, async function* () {})[0] ?? "", /generator/);
+  assert.match(faults("a", { triggers: Array(11).fill({ event: "a" }) })[0] ?? "", /at most 10 entries/);
+  assert.match(faults("a", { triggers: "a" })[0] ?? "", /^triggers: a list, not string/);
+});
+
+test("a name is taken once", () => {
+  const workflows = new Workflows();
+  workflows.workflow("a", {}, () => 1);
+  assert.throws(() => workflows.workflow("a", {}, () => 2), /already registered/);
+});
+
+test("requests that are none are refused with what is wrong", async () => {
+  const logger = new Lines();
+  const workflows = registry({ logger });
+  workflows.workflow("w", {}, () => 1);
+  const status = async (request: string, key = KEY): Promise<[number, string]> => {
+    const { body, headers } = await seal(request, key);
+    const answer = await workflows.handleRequest(body, headers);
+    return [answer.status, JSON.parse(answer.body).error];
+  };
+  const run = '"run":{"id":"r"},"event":{}';
+
+  assert.deepEqual(await status('{"type":"execute","workflow":"v","steps":{},' + run + "}"), [
+    400,
+    'the workflow "v" is not served here',
+  ]);
+  assert.deepEqual(await status('{"type":"delete"}'), [400, 'the request type "delete" is not known']);
+  assert.match(
+    (await status('{"type":"execute","workflow":"w","steps":[],' + run + "}"))[1],
+    /steps is missing or not an object/,
+  );
+  assert.match(
+    (await status('{"type":"execute","workflow":"w","steps":{"a":1},' + run + "}"))[1],
+    /steps are not objects/,
+  );
+  assert.match((await status('{"type":"introspect","protocol":"v2"}'))[1], /protocol "v2"/);
+  assert.deepEqual(await status("nonsense"), [400, "the body is not JSON"]);
+  assert.deepEqual(await status('{"type":"introspect"}', "another key"), [401, "the signature does not match"]);
+  assert.equal((await workflows.handleRequest(new Uint8Array([0xff]), {})).status, 400);
+  assert.equal((await workflows.handleRequest(new Uint8Array(64 * 1024 * 1024 + 1), {})).status, 413);
+  assert.equal((await registry({ signingKey: "" }).handleRequest((await seal("{}")).body, {})).status, 500);
+  assert.equal(logger.all.length, 9);
+  assert.ok(logger.all.every(([level]) => level === "warn"));
+});
+
+test("the fallback key is good too, and 300 seconds are", async () => {
+  const { body, headers } = await seal('{"type":"introspect"}');
+  const status = async (options: object): Promise<number> =>
+    (await registry(options).handleRequest(body, headers)).status;
+
+  assert.equal(await status({ signingKey: "new", signingKeyFallback: KEY }), 200);
+  assert.equal(await status({ clock: () => NOW + 300 }), 200);
+  assert.equal(await status({ clock: () => NOW + 300.001 }), 401);
+});
