@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import get_args
 
 import asyncpg
 import pytest
 
+from services.executor.worker_stream.session import WorkerSession
 from tests.model.episode import play
-from tests.model.plan import Cancel, Crash, Emit, LetGo, Op, Pass, Plan, Retry, Settle, Start, Tick
+from tests.model.plan import Cancel, Crash, Emit, Fall, LetGo, Op, Pass, Plan, Retry, Settle, Start, Tick, Transport
 from tests.model.script import Await, Invoke, Limit, Nap, Send, Step, Work, Workflow
 
 DAY_MS = 86_400_000
@@ -20,15 +23,20 @@ _MOST_EPISODES = 10
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """A rule taken out of functions of the database, `old` → `new`; or a statement that takes it out."""
+    """A rule taken out of functions of the database, `old` → `new`; by a statement; or of the code behind the worker
+    stream: another `method` of sessions.
+    """
 
     functions: str = ""
     old: str = ""
     new: str = ""
     statement: str = ""
+    method: Callable[[WorkerSession], None] | None = None
 
-    async def do(self, url: str) -> None:
+    async def do(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """Take it out."""
+        if self.method is not None:
+            monkeypatch.setattr(WorkerSession, self.method.__name__, self.method)
         connection = await asyncpg.connect(url)
         try:
             for function in self.functions.split():
@@ -57,6 +65,13 @@ WORK = Work(id="a")
 SLOW = Work(id="a", slow=True)
 WAIT = Await(id="a", event="ext.a", matched=False, above=None, timeout_ms=1_000, lookback="run")
 
+
+def lost(session: WorkerSession) -> None:
+    """All that a worker executed when it went away may be executed again, as if it had not begun."""
+    for invocation in list(session.running):
+        invocation.forgotten()
+
+
 CASES: dict[str, tuple[Break, list[Workflow], list[tuple[Op, ...]], str]] = {
     "a limit that is not kept": (
         Break("gate_room_v1", "select case", "select 100 + case"),
@@ -71,13 +86,14 @@ CASES: dict[str, tuple[Break, list[Workflow], list[tuple[Op, ...]], str]] = {
             "true\n        order",
         ),
         [workflow("fenced", SLOW, Nap(id="b", ms=0))],
+        # Several runs: where the same executor claims one again, it stops what it still does for it.
         [
-            (start("fenced"),),
+            (start("fenced", 6),),
             (Settle(),),
-            (Cancel(0, keep=False),),
-            (Retry(0),),
+            *[(Cancel(0, keep=False),)] * 6,
+            *[(Retry(0),)] * 6,
             (Settle(),),
-            (LetGo(0.5),),
+            (LetGo(0.2),),
             (Settle(),),
         ],
         "of before the retry",
@@ -128,6 +144,12 @@ CASES: dict[str, tuple[Break, list[Workflow], list[tuple[Op, ...]], str]] = {
         [(start("parent"),)],
         "its child .* had ended",
     ),
+    "workers that go away and are not missed": (
+        Break(method=lost),
+        [workflow("worked", SLOW)],
+        [(start("worked"),), (Settle(),), (Fall(0), Fall(1))],
+        "ran 2 times, with 0 failures and 0 losses",
+    ),
     "events that are not sent": (
         Break(statement="create rule lost as on insert to rt.mark where new.kind = 'send_event' do instead nothing"),
         [workflow("sender", Send(id="a", events=("sent",)))],
@@ -138,23 +160,27 @@ CASES: dict[str, tuple[Break, list[Workflow], list[tuple[Op, ...]], str]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_a_rule_taken_out_is_seen(name: str, postgres_url: str) -> None:
+async def test_a_rule_taken_out_is_seen(name: str, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     broken, workflows, groups, seen = CASES[name]
-    await broken.do(postgres_url)
+    await broken.do(postgres_url, monkeypatch)
     found: list[str] = []
     for _ in range(_MOST_EPISODES):
-        found += await play(postgres_url, plan(workflows, groups))
+        found += await play(postgres_url, plan(workflows, groups, "http" if broken.method is None else "stream"))
         if any(re.search(seen, fault) for fault in found):
             return
     pytest.fail(f"{seen!r} was not seen: {found}")
 
 
-async def test_with_all_rules_in_place_nothing_is_seen(postgres_url: str) -> None:
+@pytest.mark.parametrize("transport", get_args(Transport))
+async def test_with_all_rules_in_place_nothing_is_seen(transport: Transport, postgres_url: str) -> None:
     workflows = [workflow for case in CASES.values() for workflow in case[1]]
     groups = [group for case in CASES.values() for group in case[2]]
-    assert await play(postgres_url, plan(workflows, groups)) == []
+    assert await play(postgres_url, plan(workflows, groups, transport)) == []
 
 
-def plan(workflows: list[Workflow], groups: list[tuple[Op, ...]]) -> Plan:
+def plan(workflows: list[Workflow], groups: list[tuple[Op, ...]], transport: Transport) -> Plan:
     """A plan in which hints arrive, but for those to stop."""
-    return Plan(0, tuple(workflows), tuple(groups), lost=0, doubled=0, late=0, unheard=1, slots=8)
+    transports = (transport, transport)
+    return Plan(
+        0, tuple(workflows), tuple(groups), lost=0, doubled=0, late=0, unheard=1, slots=8, transports=transports
+    )
