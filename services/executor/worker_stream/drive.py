@@ -163,7 +163,8 @@ class _Drive:
             settled = await self._settle(fresh, ops, over=report.over)
             rests = settled.decision.status is not Status.RUNNING or not settled.done.is_held
             self._is_wanted = settled.done.is_wanted
-            self.invocation.results.update(_by_number(fresh, ops, before))
+            if before:
+                self.invocation.results.update(_by_number(fresh, ops, before))
             self._acknowledge(fresh, ops, settled, rests=rests)
             if rests:
                 return True
