@@ -163,8 +163,7 @@ class _Drive:
             settled = await self._settle(fresh, ops, over=report.over)
             rests = settled.decision.status is not Status.RUNNING or not settled.done.is_held
             self._is_wanted = settled.done.is_wanted
-            if before:
-                self.invocation.results.update(_by_number(fresh, ops, before))
+            self.invocation.results.update(_by_number(fresh, ops, before))
             self._acknowledge(fresh, ops, settled, rests=rests)
             if rests:
                 return True
@@ -310,7 +309,7 @@ def _numbers(reported: Iterable[ReportedOp], ops: Iterable[Op]) -> dict[str, int
 
 def _by_number(reported: Iterable[ReportedOp], ops: Iterable[Op], results: Mapping[str, str]) -> dict[int, bytes]:
     """Results by the numbers of the ops of their steps."""
-    numbers = _numbers(reported, ops)
+    numbers = _numbers(reported, ops) if results else {}
     return {numbers[step_id]: result.encode() for step_id, result in results.items()}
 
 
