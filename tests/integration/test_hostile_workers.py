@@ -62,6 +62,18 @@ async def test_what_is_said_after_the_last_op_is_not_taken(hand: Hand, rows: Liv
         assert await rows.value("select count(*) from rt.steps where run = $1", run) == 0
 
 
+async def test_brings_of_too_much_or_one_after_another_end_the_stream(hand: Hand) -> None:
+    async with stream_executor(hand.database, hand.tenant) as executor:
+        async with worker(executor) as one:
+            keys = [pb.InvocationKey(run_id="x", epoch=n) for n in range(MAX_CREDITS + 1)]
+            await one.say(pb.WorkerMessage(bring=pb.Bring(unknown=keys)))
+            assert "a Bring of more than" in (await one.next("goodbye")).message
+        async with worker(executor) as one:
+            item = pb.Resume.Item(key=pb.InvocationKey(run_id=ulid_text(uuid.uuid4()), epoch=1, invocation=1))
+            await one.say(*[pb.WorkerMessage(bring=pb.Bring(items=[item]))] * 100)
+            assert "one Bring after another" in (await one.next("goodbye")).message
+
+
 async def test_a_resume_of_too_much_or_a_second_one_ends_the_stream(hand: Hand) -> None:
     async with stream_executor(hand.database, hand.tenant) as executor:
         async with worker(executor) as one:

@@ -155,6 +155,16 @@ async def test_a_worker_that_cannot_answer_is_not_asked(given: Given) -> None:
         assert back.heard("recall") == 0
 
 
+async def test_a_worker_that_was_not_asked_gives_nothing_up(given: Given) -> None:
+    await given.kill_first()
+    async with given.back(features=["resume"]) as back:
+        asked = pb.InvocationKey(run_id=given.key.run_id, epoch=given.key.epoch)
+        item = pb.Resume.Item(key=pb.InvocationKey(run_id=ulid_text(uuid4()), epoch=1, invocation=1))
+        await back.say(pb.WorkerMessage(bring=pb.Bring(items=[item], unknown=[asked])))
+        await back.next("resume_ack")
+        assert await given.rows.status(given.run) is Status.PARKED
+
+
 async def test_a_bring_comes_after_the_resume(given: Given) -> None:
     async with worker(given.second, session=given.one.session, resuming=True, **BRINGS) as back:
         await back.say(pb.WorkerMessage(bring=pb.Bring(items=[pb.Resume.Item(key=given.key)])))

@@ -67,9 +67,9 @@ class Recalls(Component):
             sessions[session].recall(runs)
 
     def never_begun(self, session: WorkerSession, keys: Sequence[pb.InvocationKey]) -> None:
-        """The worker says that nothing of these has begun, and nothing will."""
-        if keys:
-            task = asyncio.create_task(self._return(session, keys), name="worker-returns")
+        """The worker answers that nothing of these has begun, and nothing will."""
+        if asked := session.asked_for(keys):
+            task = asyncio.create_task(self._return(session, asked), name="worker-returns")
             self._returning.add(task)
             task.add_done_callback(self._returning.discard)
 
@@ -85,8 +85,7 @@ class Recalls(Component):
                     list(named.values()),
                 )
         except Unavailable:
-            session.recall_again((key.run_id, key.epoch) for key in keys)
-            return
+            return  # it is asked again
         self._hints.pooled(sorted({row["wf"] for row in rows if row["pooled"]}))
         self._hints.ready([row["run"] for row in rows if not row["pooled"]])
         if rows:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
-from functools import partial
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from runr.workflows.v1 import worker_service_pb2 as pb
@@ -63,8 +62,7 @@ class WorkerService(worker_service_pb2_grpc.WorkerServiceServicer):
         self._sessions.serve(session, welcome.workflows, welcome.workflow_ids)
         shown = {"node": welcome.node, "project": welcome.project.slug}
         log.info("a worker is connected", extra=shown)
-        bring, return_ = partial(self._sessions.bring, session), partial(self._recalls.never_begun, session)
-        heard = _Hearing(session, outbox, self._clock, bring, return_)
+        heard = _Hearing(session, outbox, self._clock, self._sessions, self._recalls)
         hearing = asyncio.create_task(heard.run(request_iterator, rest))
         try:
             while messages := await outbox.take():
@@ -111,18 +109,10 @@ class _Hearing:
     """What a worker says after its handshake, for as long as it can be heard."""
 
     def __init__(
-        self,
-        session: WorkerSession,
-        outbox: Outbox,
-        clock: Clock,
-        bring: Callable[[Sequence[pb.Resume.Item]], None],
-        return_: Callable[[Sequence[pb.InvocationKey]], None],
+        self, session: WorkerSession, outbox: Outbox, clock: Clock, sessions: WorkerSessions, recalls: Recalls
     ) -> None:
-        """`bring` takes what the worker has brought along and what does not run here, `return_` what it was asked for
-        and has never begun.
-        """
-        self._bring = bring
-        self._return = return_
+        self._sessions = sessions
+        self._recalls = recalls
         self._session = session
         self._outbox = outbox
         self._clock = clock
@@ -203,15 +193,17 @@ class _Hearing:
         if len(resume.items) > MAX_CREDITS:
             raise Misbehaved(f"a Resume of {len(resume.items)} invocations: at most {MAX_CREDITS}")
         self._has_resumed = True
-        self._bring(self._session.resume(resume))
+        self._sessions.bring(self._session, self._session.resume(resume))
 
     def _take_in(self, message: pb.Bring) -> None:
         if self._session.is_resuming:
             raise Misbehaved("a Bring before the Resume")
         if len(message.items) + len(message.unknown) > MAX_CREDITS:
             raise Misbehaved(f"a Bring of more than {MAX_CREDITS} invocations")
-        self._bring(self._session.bring(message.items))
-        self._return(message.unknown)
+        if self._sessions.is_bringing_too_much(self._session):
+            raise Misbehaved("one Bring after another, without waiting for any answer")
+        self._sessions.bring(self._session, self._session.bring(message.items))
+        self._recalls.never_begun(self._session, message.unknown)
 
     def _op(self, op: pb.Op) -> int:
         invocation = self._session.find(op.key)

@@ -233,9 +233,11 @@ class WorkerSession:
             keys = [pb.InvocationKey(run_id=run, epoch=epoch) for run, epoch in asked]
             self.send(pb.EngineMessage(recall=pb.Recall(keys=keys)))
 
-    def recall_again(self, asked: Iterable[tuple[str, int]]) -> None:
-        """Nothing has become of its answer about these."""
-        self._recalled.difference_update(asked)
+    def asked_for(self, keys: Iterable[pb.InvocationKey]) -> list[pb.InvocationKey]:
+        """Those of these that it was asked for on this stream. It has answered: what is kept yet is asked for anew."""
+        asked = [key for key in keys if (key.run_id, key.epoch) in self._recalled]
+        self._recalled.difference_update((key.run_id, key.epoch) for key in asked)
+        return asked
 
     def deliver(self, invocation: LiveInvocation, step_id: str, result: bytes) -> None:
         """A step that was open has got its result (JSON text)."""

@@ -21,6 +21,7 @@ from services.executor.worker_stream.session import WorkerSession
 log = logging.getLogger(__name__)
 
 _LOOK_S = 0.5
+_MAX_BRINGS = 64
 MAX_SESSIONS = 1_000
 """Of one project at one executor."""
 _MAX_WORKFLOWS = 2_000
@@ -65,7 +66,7 @@ class WorkerSessions(Component):
         self._listener: Callable[[Iterable[int]], None] = lambda _: None
         self._turn = 0
         self._adopt: Adopt | None = None
-        self._adopting: set[asyncio.Task[None]] = set()
+        self._adopting: dict[asyncio.Task[None], WorkerSession] = {}
         self.draining = False
         """Whether this executor is being stopped: it takes no more streams."""
 
@@ -85,8 +86,12 @@ class WorkerSessions(Component):
         """The worker brings these along, which do not run here. Goes on when its stream breaks: they are taken over."""
         if items:
             task = asyncio.create_task(self._take_over(session, items), name="worker-adoption")
-            self._adopting.add(task)
-            task.add_done_callback(self._adopting.discard)
+            self._adopting[task] = session
+            task.add_done_callback(self._adopting.pop)
+
+    def is_bringing_too_much(self, session: WorkerSession) -> bool:
+        """Whether it brings things along again and again while it was not answered."""
+        return sum(each is session for each in self._adopting.values()) >= _MAX_BRINGS
 
     async def _take_over(self, session: WorkerSession, items: Sequence[pb.Resume.Item]) -> None:
         try:
