@@ -3,14 +3,18 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+NODE_STAMP := sdk/node/node_modules/.package-lock.json
 WORKERS ?= 3
 
 # The tests start hundreds of processes: none compiles what another has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input --constraint constraints.txt
 
+# Node is that of the machine, or else comes with the virtual environment.
+WITH_NODE = node=$$($(BIN)/python -m tests.support.node) && cd sdk/node && PATH="$$node:$$PATH"
+
 .DEFAULT_GOAL := help
-.PHONY: help install demo dev test lint types proto proto-check unit integration soak bench bench-peers clean
+.PHONY: help install demo dev test lint types node proto proto-check unit integration soak bench bench-peers clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,15 +27,15 @@ demo: $(STAMP) ## Watch an order workflow survive a kill -9
 dev: $(STAMP) ## Run the whole engine on this machine until Ctrl-C
 	@$(BIN)/runr dev
 
-# Tests wait a good deal, so there are more workers than cores; types and protos are checked beside them.
-test: lint ## Everything that CI checks: style, types, layers, protos, all tests, in WORKERS (3) processes, accidents alone
+# Tests wait a good deal, so there are more workers than cores; the checks and the TypeScript SDK run beside them.
+test: lint $(NODE_STAMP) ## Everything that CI checks: style, types, layers, protos, all tests, in WORKERS (3) processes, accidents alone
 	@checks=$$(mktemp) && trap 'rm -f "$$checks"' EXIT; \
-	  $(MAKE) --no-print-directory --keep-going types proto-check >"$$checks" 2>&1 & checking=$$!; \
+	  $(MAKE) --no-print-directory --keep-going types proto-check node >"$$checks" 2>&1 & checking=$$!; \
 	  $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore=tests/chaos; tested=$$?; \
 	  $(BIN)/python -m pytest tests/chaos; accidents=$$?; tested=$$((tested || accidents)); \
 	  wait $$checking; checked=$$?; cat "$$checks"; \
 	  test $$tested -eq 0 || echo "the tests have failed" >&2; \
-	  test $$checked -eq 0 || echo "the types or the protos are wrong" >&2; \
+	  test $$checked -eq 0 || echo "the types, the protos or the TypeScript SDK are wrong" >&2; \
 	  exit $$((tested || checked))
 
 lint: $(STAMP) ## Style of the Python code
@@ -40,6 +44,9 @@ lint: $(STAMP) ## Style of the Python code
 
 types: $(STAMP) ## Types, strictly
 	$(BIN)/mypy
+
+node: $(NODE_STAMP) ## The TypeScript SDK: compile it, and its tests
+	@$(WITH_NODE) npm test --silent
 
 unit: $(STAMP) ## Only the tests without I/O
 	$(BIN)/python -m pytest tests/unit sdk/python/tests
@@ -66,7 +73,7 @@ proto-check: $(STAMP) ## The generated code is that of the protos
 	  { echo "proto/gen/python differs from proto/: run make proto" >&2; exit 1; }
 
 clean: ## Remove the environment and what tools have cached
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis sdk/node/node_modules sdk/node/build sdk/node/dist
 
 $(STAMP): pyproject.toml proto/pyproject.toml sdk/python/pyproject.toml constraints.txt
 	@test -x $(BIN)/python || { \
@@ -80,3 +87,7 @@ $(STAMP): pyproject.toml proto/pyproject.toml sdk/python/pyproject.toml constrai
 	$(PIP) hatchling editables
 	$(PIP) --no-build-isolation -e proto -e '.[dev]' -e 'sdk/python[connect]'
 	@touch $(STAMP)
+
+$(NODE_STAMP): sdk/node/package.json sdk/node/package-lock.json | $(STAMP)
+	@$(WITH_NODE) npm ci --silent --no-audit --no-fund
+	@touch $@

@@ -21,7 +21,7 @@ export type { Jsonified } from "./jsonified.js";
 export type { Logger } from "./logger.js";
 export type { Answer } from "./protocol.js";
 export type { FaasResult } from "./serving/faas.js";
-export type { ServeOptions } from "./serving/server.js";
+export type { ServeOptions } from "./serving/serve-options.js";
 export type { Step, StepRunner } from "./step.js";
 export { VERSION } from "./version.js";
 export type {

@@ -9,7 +9,7 @@ import type { Logger } from "./logger.js";
 import type { Answer } from "./protocol.js";
 import { type FaasResult, answerFaas } from "./serving/faas.js";
 import { answerFetch } from "./serving/fetch.js";
-import type { ServeOptions } from "./serving/server.js";
+import type { ServeOptions } from "./serving/serve-options.js";
 import type { EventName } from "./step.js";
 import type { Trigger, TriggerEvent, Workflow, WorkflowFunction, WorkflowOptions } from "./workflow.js";
 

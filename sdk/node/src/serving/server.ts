@@ -7,20 +7,12 @@ import { setTimeout } from "node:timers/promises";
 import type { Logger } from "../logger.js";
 import type { Handle } from "./handle.js";
 import { requestListener } from "./listener.js";
+import type { ServeOptions } from "./serve-options.js";
 
 /** How long a connection may be idle, or a client may take for a request. */
 const TIMEOUT_MS = 300_000;
 const MAX_HEAD_BYTES = 64 * 1024;
 const BACKLOG = 1024;
-
-export interface ServeOptions {
-  host?: string | undefined;
-  port?: number | undefined;
-  /** Seconds for the requests in flight at the end. */
-  grace?: number | undefined;
-  /** Serves until this is aborted too. */
-  signal?: AbortSignal | undefined;
-}
 
 /** A server that answers engine requests on every path, not yet listening. */
 export class FunctionServer extends Server {

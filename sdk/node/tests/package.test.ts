@@ -1,0 +1,74 @@
+/** The package as users get it. */
+
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { VERSION } from "../src/index.js";
+
+const ROOT = fileURLToPath(new URL("../../", import.meta.url));
+const TSC = join(ROOT, "node_modules", "typescript", "bin", "tsc");
+const MADE_OF = ["package.json", "tsconfig.json", "README.md", "src", "tests"];
+
+/** A copy to build in, so that nothing else meets a half-built package. */
+function copied(folder: string): string {
+  const copy = join(folder, "sdk");
+  for (const name of MADE_OF) cpSync(join(ROOT, name), join(copy, name), { recursive: true });
+  symlinkSync(join(ROOT, "node_modules"), join(copy, "node_modules"));
+  return copy;
+}
+
+/** The blocks of the README in TypeScript. */
+function blocks(): string[] {
+  const readme = readFileSync(join(ROOT, "README.md"), "utf8");
+  return Array.from(readme.matchAll(/^```ts\n(.*?)^```$/gms), ([, text = ""]) => text);
+}
+
+test("the version is in two places and the same", () => {
+  const { version, dependencies } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8"));
+
+  assert.deepEqual([version, dependencies], [VERSION, undefined]);
+});
+
+test("it holds what is meant, and a user's strict code compiles and runs with it", { timeout: 120_000 }, () => {
+  const folder = mkdtempSync(join(tmpdir(), "runr-package-"));
+  try {
+    const copy = copied(folder);
+    const packed = execFileSync("npm", ["pack", "--json", "--pack-destination", folder], {
+      cwd: copy,
+      encoding: "utf8",
+    });
+    const [{ filename, files }] = JSON.parse(packed.slice(packed.indexOf("[\n")));
+    const sources = readdirSync(join(copy, "src"), { recursive: true, encoding: "utf8" });
+    const modules = sources.filter((name) => name.endsWith(".ts")).map((name) => `dist/${name.slice(0, -3)}`);
+    const wanted = ["README.md", "package.json", ...modules.flatMap((name) => [`${name}.js`, `${name}.d.ts`])];
+    assert.deepEqual(files.map(({ path }: { path: string }) => path).sort(), wanted.sort());
+
+    const user = join(folder, "user");
+    const installed = join(user, "node_modules", "@runr", "workflows");
+    mkdirSync(installed, { recursive: true });
+    execFileSync("tar", ["-xzf", join(folder, filename), "-C", installed, "--strip-components=1"]);
+    symlinkSync(join(ROOT, "node_modules", "@types"), join(user, "node_modules", "@types"));
+    writeFileSync(join(user, "package.json"), '{"type": "module"}');
+    const [app = "", ...others] = blocks();
+    assert.deepEqual(others, []);
+    const parts = 'export { createServer, requestListener } from "@runr/workflows/node";\n';
+    const shown = app.replace("await wf.serve({ port: 8000 });", "console.log(wf.definitions);");
+    writeFileSync(join(user, "app.ts"), parts + shown);
+    writeFileSync(
+      join(user, "worker.ts"),
+      app.replace("await wf.serve({ port: 8000 });", "export default { fetch: wf.fetchHandler };"),
+    );
+    const strict = ["--strict", "--module", "nodenext", "--target", "es2022"];
+    execFileSync(process.execPath, [TSC, ...strict, "--types", "node", "app.ts"], { cwd: user });
+    // As for Workers: what is not of Node has no need of its types.
+    execFileSync(process.execPath, [TSC, ...strict, "--types", "", "--lib", "es2022,dom", "worker.ts"], { cwd: user });
+    const said = execFileSync(process.execPath, ["app.js"], { cwd: user, encoding: "utf8" });
+    assert.match(said, /name: 'process-order'/);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+});

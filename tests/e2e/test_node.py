@@ -1,0 +1,138 @@
+"""A function written with the TypeScript SDK, compiled and served by Node, against the real engine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.node import node_folder
+from tests.support.rest import Rest, step_of, steps_of
+from tests.support.transports import only_over
+from tests.support.workflow_app import sync
+
+pytestmark = only_over("http", because="the TypeScript SDK speaks HTTP")
+
+SDK = Path(__file__).parents[2] / "sdk" / "node"
+PATIENCE_S = 60.0
+
+
+class Function:
+    """A Node process. `executed` are the run and step of each function of a step that it has called."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self._executed: list[str] = []
+
+    async def read(self) -> None:
+        """Take in what the process says, until it ends."""
+        assert self.process.stdout is not None
+        async for line in self.process.stdout:
+            self._executed.append(line.decode().strip())
+
+    def of(self, run: str) -> Counter[str]:
+        """Step → executions, of one run."""
+        return Counter(line.split(" ")[1] for line in self._executed if line.startswith(run))
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the compiled SDK and function."""
+    folder = tmp_path_factory.mktemp("node")
+    (folder / "package.json").write_text('{"type": "module"}')
+    return folder
+
+
+@asynccontextmanager
+async def serving(rest: Rest, folder: Path) -> AsyncIterator[Function]:
+    """The function, known to the client's project; it must end well when it is told to."""
+    path = f"{node_folder()}{os.pathsep}{os.environ['PATH']}"
+    if not (folder / "tests").exists():
+        await run(["node_modules/.bin/tsc", "-p", "tsconfig.tests.json", "--outDir", str(folder)], path)
+    shown = await rest.ok("GET", f"/projects/{rest.project}/workflows/app/signing-key")
+    process = await asyncio.create_subprocess_exec(
+        "node",
+        str(folder / "tests" / "orders.js"),
+        env={"PATH": path, "RUNR_WORKFLOW_SIGNING_KEY": shown["signing_key"]},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    function = Function(process)
+    reading = asyncio.create_task(function.read())
+    try:
+        assert process.stderr is not None
+        async with asyncio.timeout(PATIENCE_S):
+            said = (await process.stderr.readline()).decode()
+        url = re.search(r"serving workflows .* on (http://127\.0\.0\.1:\d+)\n", said)
+        assert url is not None, said + (await process.stderr.read()).decode()
+        endpoint = {"endpoint_url": url[1]}
+        await rest.ok("PATCH", f"/projects/{rest.project}/workflows/app", endpoint)
+        assert await sync(rest) == ["double", "gather", "nested", "process-order"]
+        yield function
+        process.terminate()
+        async with asyncio.timeout(PATIENCE_S):
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        await reading
+
+
+async def run(command: list[str], path: str) -> None:
+    """A command in the folder of the SDK, which must succeed."""
+    assert (SDK / command[0]).exists(), f"{command[0]} is not installed: make node"
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=SDK, env={"PATH": path}, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    said, _ = await process.communicate()
+    assert process.returncode == 0, said.decode()
+
+
+async def test_the_order_of_the_protocol_page(rest: Rest, compiled: Path) -> None:
+    async with serving(rest, compiled) as function:
+        sent = await rest.send("order.created", {"order_id": "o-1", "total": 42})
+        (order,) = sent["runs"]
+        waiting = await rest.becomes(order, "waiting")
+        assert step_of(waiting, "shipped")["wait"]["event"] == "order.shipped"
+        assert (await rest.send("order.shipped", {"order_id": "o-2", "carrier": "pigeon"}))["resumed"] == 0
+        assert (await rest.send("order.shipped", {"order_id": "o-1", "carrier": "dhl"}))["resumed"] == 1
+        found = await rest.end(order)
+        assert found["output"] == {"status": "done", "by": "dhl", "reservation": "r-o-1"}
+        assert steps_of(found) == dict.fromkeys(("reserve", "charge", "cool-off", "shipped"), "completed")
+        assert step_of(found, "reserve")["input"] == [{"order_id": "o-1", "total": 42}]
+        (busy, charged) = step_of(found, "charge")["attempts"]
+        assert (busy["error"]["message"], charged["error"]) == ("the bank is busy", None)
+        assert "orders" in busy["error"]["stack"]
+        assert function.of(order) == {"reserve": 1, "charge": 2}
+
+
+async def test_a_step_that_failed_for_good_is_caught(rest: Rest, compiled: Path) -> None:
+    async with serving(rest, compiled) as function:
+        order = await rest.start("process-order", {"order_id": "o-1", "total": 101})
+        assert await rest.completed(order) == {"status": "declined", "why": "card declined"}
+        assert steps_of(await rest.run(order))["charge"] == "failed"
+        assert function.of(order) == {"reserve": 1, "charge": 2}
+
+
+async def test_steps_of_every_kind(rest: Rest, compiled: Path) -> None:
+    async with serving(rest, compiled) as function:
+        gather = await rest.start("gather")
+        assert await rest.completed(gather) == {"letters": ["a", "b", "c"], "doubled": 42, "sent": 1}
+        found = await rest.run(gather)
+        wanted = ("letter", "letter:1", "letter:2", "child", "past", "tell")
+        assert steps_of(found) == dict.fromkeys(wanted, "completed")
+        assert function.of(gather) == {"a": 1, "b": 1, "c": 1}
+
+
+async def test_nested_steps_fail_the_run_at_once(rest: Rest, compiled: Path) -> None:
+    async with serving(rest, compiled):
+        found = await rest.end(await rest.start("nested"))
+    assert (found["status"], found["error"]["name"]) == ("failed", "NestedStepError")
+    assert found["error"]["message"] == 'step "inner" was called inside step "outer": steps cannot be nested'
