@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input --constraint constraints.txt
 
 # Node is that of the machine, or else comes with the virtual environment.
-WITH_NODE = node=$$($(BIN)/python -m tests.support.node) && cd sdk/node && PATH="$$node:$$PATH"
+NPM := $(BIN)/python -m tests.support.node npm
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo dev test lint types node proto proto-check unit integration soak bench bench-peers clean
@@ -46,7 +46,7 @@ types: $(STAMP) ## Types, strictly
 	$(BIN)/mypy
 
 node: $(NODE_STAMP) ## The TypeScript SDK: compile it, and its tests
-	@$(WITH_NODE) npm test --silent
+	@$(NPM) test --silent
 
 unit: $(STAMP) ## Only the tests without I/O
 	$(BIN)/python -m pytest tests/unit sdk/python/tests
@@ -89,5 +89,5 @@ $(STAMP): pyproject.toml proto/pyproject.toml sdk/python/pyproject.toml constrai
 	@touch $(STAMP)
 
 $(NODE_STAMP): sdk/node/package.json sdk/node/package-lock.json | $(STAMP)
-	@$(WITH_NODE) npm ci --silent --no-audit --no-fund
+	@$(NPM) ci --silent --no-audit --no-fund
 	@touch $@

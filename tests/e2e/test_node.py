@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -12,14 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.node import node_folder
+from tests.support.node import SDK, Node, find_node
 from tests.support.rest import Rest, step_of, steps_of
 from tests.support.transports import only_over
 from tests.support.workflow_app import sync
 
 pytestmark = only_over("http", because="the TypeScript SDK speaks HTTP")
 
-SDK = Path(__file__).parents[2] / "sdk" / "node"
 PATIENCE_S = 60.0
 
 
@@ -52,14 +50,14 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @asynccontextmanager
 async def serving(rest: Rest, folder: Path) -> AsyncIterator[Function]:
     """The function, known to the client's project; it must end well when it is told to."""
-    path = f"{node_folder()}{os.pathsep}{os.environ['PATH']}"
+    node = find_node()
     if not (folder / "tests").exists():
-        await run(["node_modules/.bin/tsc", "-p", "tsconfig.tests.json", "--outDir", str(folder)], path)
+        await compile_into(folder, node)
     shown = await rest.ok("GET", f"/projects/{rest.project}/workflows/app/signing-key")
     process = await asyncio.create_subprocess_exec(
-        "node",
+        node.program,
         str(folder / "tests" / "orders.js"),
-        env={"PATH": path, "RUNR_WORKFLOW_SIGNING_KEY": shown["signing_key"]},
+        env={**node.environ, "RUNR_WORKFLOW_SIGNING_KEY": shown["signing_key"]},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -85,11 +83,13 @@ async def serving(rest: Rest, folder: Path) -> AsyncIterator[Function]:
         await reading
 
 
-async def run(command: list[str], path: str) -> None:
-    """A command in the folder of the SDK, which must succeed."""
-    assert (SDK / command[0]).exists(), f"{command[0]} is not installed: make node"
+async def compile_into(folder: Path, node: Node) -> None:
+    """The SDK and its tests, in JavaScript."""
+    compiler = SDK / "node_modules" / "typescript" / "bin" / "tsc"
+    assert compiler.exists(), "the compiler of the TypeScript SDK is not installed: make node"
+    command = map(str, (node.program, compiler, "-p", "tsconfig.tests.json", "--outDir", folder))
     process = await asyncio.create_subprocess_exec(
-        *command, cwd=SDK, env={"PATH": path}, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        *command, cwd=SDK, env=node.environ, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
     said, _ = await process.communicate()
     assert process.returncode == 0, said.decode()

@@ -21,6 +21,13 @@ function copied(folder: string): string {
   return copy;
 }
 
+/** What npm says: the npm that runs these tests, if one does. */
+function npm(command: string[], cwd: string): string {
+  const own = process.env["npm_execpath"];
+  const [program, first]: [string, string[]] = own === undefined ? ["npm", []] : [process.execPath, [own]];
+  return execFileSync(program, [...first, ...command], { cwd, encoding: "utf8" });
+}
+
 /** The blocks of the README in TypeScript. */
 function blocks(): string[] {
   const readme = readFileSync(join(ROOT, "README.md"), "utf8");
@@ -37,10 +44,7 @@ test("it holds what is meant, and a user's strict code compiles and runs with it
   const folder = mkdtempSync(join(tmpdir(), "runr-package-"));
   try {
     const copy = copied(folder);
-    const packed = execFileSync("npm", ["pack", "--json", "--pack-destination", folder], {
-      cwd: copy,
-      encoding: "utf8",
-    });
+    const packed = npm(["pack", "--json", "--pack-destination", folder], copy);
     const [{ filename, files }] = JSON.parse(packed.slice(packed.indexOf("[\n")));
     const sources = readdirSync(join(copy, "src"), { recursive: true, encoding: "utf8" });
     const modules = sources.filter((name) => name.endsWith(".ts")).map((name) => `dist/${name.slice(0, -3)}`);
