@@ -67,8 +67,7 @@ export class Replay {
 
   /** The step id of a call, in call order; null for one that waits for ever. Refuses a call from inside a body. */
   begin(call: StepCall): string | null {
-    const outer = executing.getStore();
-    if (outer !== undefined && outer.replay === this) this.fail(new NestedStepError(call.userId, outer.stepId));
+    this.#refuseNested(call);
     if (this.isOver) return null;
     const stepId = this.#ids.assign(call.userId);
     this.#pending += 1;
@@ -83,6 +82,7 @@ export class Replay {
    */
   perform(call: StepCall, stepId: string): Promise<unknown> {
     this.#notAwaited.delete(stepId);
+    this.#refuseNested(call);
     if (!this.isOver && this.#owner === null) {
       const stored = this.memo.get(stepId);
       if (stored !== undefined) return this.#recall(call, stepId, stored);
@@ -120,6 +120,12 @@ export class Replay {
   fail(error: unknown): void {
     const failure = failureOf(error);
     this.#record({ text: opText({ op: "run_failed", ...failure }), failure: { stepId: null, ...failure.error } });
+  }
+
+  /** A call that is made, or awaited, by the body of a step: it would wait for itself. */
+  #refuseNested(call: StepCall): void {
+    const outer = executing.getStore();
+    if (outer !== undefined && outer.replay === this) this.fail(new NestedStepError(call.userId, outer.stepId));
   }
 
   #record(report: Report): void {

@@ -101,7 +101,7 @@ test("a process that has answered may end: nothing keeps it alive", () => {
   `;
   const ended = spawnSync(process.execPath, ["--input-type=module", "-e", script], {
     encoding: "utf8",
-    timeout: 20_000,
+    timeout: 60_000,
   });
 
   assert.deepEqual([ended.status, ended.stdout, ended.stderr], [0, "step_completed\n", ""]);

@@ -178,6 +178,18 @@ test("a nested step is refused where the outer function has awaited something be
   assert.equal(op["error"].name, "NestedStepError");
 });
 
+test("a step that was called outside and is awaited inside the function of another is a nested one", async () => {
+  const op = await invoke(async (_ctx, step) => {
+    const inner = step.run("inner", () => 1);
+    await step.run("outer", async () => {
+      await turn();
+      return (await inner) + 1;
+    });
+  });
+
+  assert.match(op["error"].message, /"inner" was called inside step "outer"/);
+});
+
 test("step functions of two invocations at once are no nested ones", async () => {
   const workflows = registry();
   const ops: Op[] = [];

@@ -159,7 +159,7 @@ function app(port: number): ChildProcess {
   return spawn(process.execPath, ["--input-type=module", "-e", APP, String(port)], { env, stdio: "pipe" });
 }
 
-test("wf.serve says where it listens, and after SIGTERM finishes what is in flight", { timeout: 30_000 }, async () => {
+test("wf.serve says where it listens, and after SIGTERM finishes what is in flight", { timeout: 60_000 }, async () => {
   const child = app(0);
   const exit = once(child, "exit");
   assert.ok(child.stderr && child.stdout);
