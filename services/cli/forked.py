@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 _OURS = tuple(python_command("services.cli.main"))
 _FORK_S = 30.0
+_TOLD_S = 1.0
 _MOST_BYTES = 1 << 17
 _KILLED = -signal.SIGKILL
 
@@ -42,7 +43,9 @@ class ForkedChild:
         self._pid = pid
         self._handle = handle
         self._stdin = stdin
-        self._ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self._ended: asyncio.Future[int] = loop.create_future()
+        loop.add_reader(handle, self._is_over)
 
     @property
     def pid(self) -> int:
@@ -68,21 +71,18 @@ class ForkedChild:
 
     def ended(self, code: int) -> None:
         """It has ended with this code."""
-        if not self._ended.done():
-            self._ended.set_result(code)
-            os.close(self._stdin)
-            os.close(self._handle)
+        if self._ended.done():
+            return
+        self._ended.set_result(code)
+        asyncio.get_running_loop().remove_reader(self._handle)
+        os.close(self._stdin)
+        os.close(self._handle)
 
-    def watch(self) -> None:
-        """Nobody will tell how it ended: see that it has."""
+    def _is_over(self) -> None:
+        """It has ended. How, the fork server tells, unless it hangs or is gone."""
         loop = asyncio.get_running_loop()
-
-        def over() -> None:
-            loop.remove_reader(self._handle)
-            self.ended(_KILLED)
-
-        if not self._ended.done():
-            loop.add_reader(self._handle, over)
+        loop.remove_reader(self._handle)
+        loop.call_later(_TOLD_S, self.ended, _KILLED)
 
     def _signal(self, number: signal.Signals) -> None:
         if not self._ended.done():
@@ -181,8 +181,6 @@ class Forked:
 
     def _lost(self) -> None:
         self._let_go()
-        for child in self._children.values():
-            child.watch()
         self._children.clear()
         log.warning("the fork server has ended")
         if self._works:  # one that never did would not do so now

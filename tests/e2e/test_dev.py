@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from functools import partial
 from typing import Any
 from urllib.request import Request, urlopen
 
+import asyncpg
 import psutil
 import pytest
 
@@ -73,6 +75,17 @@ class Stack:
 
     def came_back(self, module: str, former: int) -> bool:
         return bool(self.children(module) - {former})
+
+    def living_executors(self) -> list[int]:
+        async def ask() -> list[int]:
+            connection = await asyncpg.connect(self.about["database_url"])
+            try:
+                rows = await connection.fetch("select id from rt.owner where kind = 'executor' and not dead")
+            finally:
+                await connection.close()
+            return [row["id"] for row in rows]
+
+        return asyncio.run(ask())
 
     def is_ready(self, service: str) -> bool:
         try:
@@ -135,6 +148,15 @@ def test_whatever_is_killed_comes_back(home: Home) -> None:
             os.kill(before, signal.SIGKILL)
             eventually(partial(stack.came_back, service, before), f"{service} runs again")
             eventually(partial(stack.is_ready, service), f"{service} is ready again")
+            if service == "executor":  # it is ready once it has buried the one before
+                assert len(stack.living_executors()) == 1
+        (before,) = stack.children("executor")
+        (server,) = stack.children("services.cli.fork_server")
+        os.kill(server, signal.SIGKILL)
+        eventually(partial(stack.came_back, "services.cli.fork_server", server), "there is a fork server again")
+        assert all(stack.is_ready(service) for service in SERVICES)
+        os.kill(before, signal.SIGKILL)
+        eventually(partial(stack.came_back, "executor", before), "the executor runs once more")
         (keeper,) = stack.children("services.embedded.keeper")
         os.kill(keeper, signal.SIGKILL)
         eventually(partial(stack.came_back, "services.embedded.keeper", keeper), "the keeper runs again")

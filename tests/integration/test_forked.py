@@ -148,6 +148,16 @@ async def test_a_service_lives_on_without_the_server_and_the_next_is_forked_by_a
     await ended(third)
 
 
+async def test_the_end_of_a_child_is_seen_though_the_server_stands_still(home: Home, forked: Forked) -> None:
+    child = await Waiting(home).start(forked)
+    server = server_of(child)
+    server.suspend()
+    child.kill()
+    assert await ended(child) == -signal.SIGKILL
+    server.resume()
+    assert await ended(await forked.spawn(WRONG, os.environ, ())) == 2
+
+
 async def test_a_start_that_nobody_waits_for_any_more_ends(home: Home, forked: Forked) -> None:
     first = await Waiting(home).start(forked)
     server = server_of(first)
