@@ -1,7 +1,10 @@
+/** What JSON holds. */
+type Json = string | number | boolean | null | readonly Json[] | { readonly [name: string]: Json | undefined };
+
 /** The type of a value after it has gone through JSON, as `encode` of `values.ts` does it. */
 export type Jsonified<T> = 0 extends 1 & T
   ? T
-  : T extends string | number | boolean | null
+  : T extends Json
     ? T
     : T extends undefined | void
       ? null

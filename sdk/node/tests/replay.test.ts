@@ -124,6 +124,14 @@ test("code that catches everything cannot swallow the end of the invocation", as
       }
     },
     async (_ctx, step) => Promise.race([step.run("a", () => executed.push("a")), Promise.resolve(1)]),
+    async (_ctx, step) => {
+      const slow = async (): Promise<void> => {
+        executed.push("a");
+        await turn();
+        await turn();
+      };
+      return Promise.race([step.run("a", slow), turn()]);
+    },
     async (_ctx, step) => Promise.any([step.run("a", () => executed.push("a")), turn()]),
     async (_ctx, step) => {
       void step.run("a", () => executed.push("a")).then(() => undefined);

@@ -1,6 +1,6 @@
 /** User code as tsc --strict sees it: compiled with the tests, never run. Each `@ts-expect-error` is a fault that it finds. */
 
-import { type Event, Workflows } from "../src/index.js";
+import { type Event, type Jsonified, Workflows } from "../src/index.js";
 
 type Order = { order_id: string; total: number; note?: string };
 type Events = { "order.created": Order; "order.shipped": { order_id: string; carrier: string } };
@@ -68,6 +68,17 @@ wf.workflow(
     }
   },
 );
+
+type Any = string | number | boolean | null | Any[] | { [name: string]: Any };
+interface Tree {
+  kids: Tree[];
+  at: Date;
+}
+same<Jsonified<Any>, Any>(true);
+same<Jsonified<Tree>["kids"][number]["kids"][number]["at"], string>(true);
+same<Jsonified<Record<string, unknown>>, Record<string, unknown>>(true);
+same<Jsonified<readonly [Date, "x" | Date]>, [string, string]>(true);
+same<Jsonified<{ a?: Date; m(): void; n: bigint }>, { a?: string; m: never; n: never }>(true);
 
 // @ts-expect-error: a trigger that is not declared
 wf.workflow("typo", { triggers: [{ event: "order.creatd" }] }, () => 1);
