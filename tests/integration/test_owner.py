@@ -82,7 +82,7 @@ async def test_an_owner_that_has_left_does_not_come_back_to_beat(rows: LiveRows,
         await task  # which tells nobody that this owner is lost: it has left
 
     async def gone() -> bool:
-        return await rows.value(f"select count(*) from {SESSIONS}") == 0
+        return bool(await rows.value(f"select count(*) = 0 from {SESSIONS}"))
 
     await until(gone)
 

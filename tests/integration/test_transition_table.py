@@ -223,7 +223,7 @@ async def test_let_go_of_what_a_worker_executes(rows: LiveRows) -> None:
 async def test_resumed(rows: LiveRows) -> None:
     placed = await place_all(rows)
     session, owner = uuid.uuid4(), secrets.randbits(63)
-    await rows.value("update rt.live set affinity = $1", session)
+    await rows.value("update rt.live set affinity = $1, given = 4", session)
 
     async def take_over() -> None:
         for one in placed:
@@ -240,7 +240,7 @@ async def test_resumed(rows: LiveRows) -> None:
 async def test_not_begun(rows: LiveRows) -> None:
     placed = await place_all(rows)
     session = uuid.uuid4()
-    await rows.value("update rt.live set affinity = $1", session)
+    await rows.value("update rt.live set affinity = $1, given = 4", session)
     await open_waits(rows, [one for one in placed if one.status not in TERMINAL], "e", DAY_MS)
     runs = [one.run for one in placed]
 

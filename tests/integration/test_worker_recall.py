@@ -188,6 +188,32 @@ async def test_only_what_is_kept_for_the_session_under_just_that_epoch_is_given_
     assert await given.rows.value("select count(*) from rt.wait where run = $1", given.run) == 0
 
 
+async def test_what_was_taken_over_once_had_begun_whatever_the_worker_knows_of_it(given: Given) -> None:
+    """It may not have heard of the executor that took it over, and is asked by both keys."""
+    taken = await given.rows.rows(
+        queries("executor")["take_over"],
+        await given.rows.owner(),
+        UUID(given.one.session),
+        given.rows.tenant,
+        await given.rows.value("select array[wf] from rt.live where id = $1", given.run),
+        [given.run],
+        [given.key.epoch],
+    )
+    assert len(taken) == 1
+    await given.rows.rows(
+        "update rt.owner set dead = true where id = (select owner from rt.live where id = $1)", given.run
+    )
+    await given.rows.rows("select * from rt.rescue_v1(100)")
+    async with given.back() as back:
+        keys = (await back.next("recall")).keys
+        assert [key.epoch for key in keys] == [given.key.epoch, given.key.epoch + 1]
+        for key in keys:
+            answer = given.rows.tenant, [given.run], [key.epoch]
+            assert await given.rows.rows(queries("executor")["never_begun"], UUID(given.one.session), *answer) == []
+    await given.time_is_over()
+    assert await given.attempts() == 1
+
+
 async def test_a_claim_whose_answer_was_lost_is_asked_for(hand: Hand, rows: LiveRows) -> None:
     """The database counts it as held by this executor, which knows nothing of it: it may be executed, or not."""
     async with (

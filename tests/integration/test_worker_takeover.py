@@ -59,6 +59,19 @@ class Story:
         await self.rows.value("update rt.owner set dead = true where id = $1", self.first.incarnation.owner.id)
         await self.rows.rows("select * from rt.rescue_v1(100, $1)", park_ms)
 
+    async def moves_in_vain(self, *, noticed: bool) -> None:
+        """Another executor takes the run over, and is gone before the worker hears of it."""
+        other = await self.rows.owner()
+        workflows = await self.rows.value("select array[wf] from rt.live where id = $1", self.run)
+        session, epoch = UUID(self.one.session), self.key.epoch
+        arguments = (other, session, self.rows.tenant, workflows, [self.run], [epoch])
+        assert len(await self.rows.rows("select * from rt.take_over_v1($1, $2, $3, $4, $5, $6)", *arguments)) == 1
+        attempts = f"t_{self.rows.tenant}.attempts"
+        await self.rows.rows(f"update {attempts} set epoch = epoch + 1 where run = $1 returning 1", self.run)
+        await self.rows.value("update rt.owner set dead = true where id = $1 returning 1", other)
+        if noticed:
+            await self.rows.rows("select * from rt.rescue_v1(100)")
+
     async def backoff_passes(self) -> None:
         """The backoff of the step that failed is over: nothing of it is open any more."""
         await self.rows.value("update rt.wait set due_at = rt.now() where run = $1 and kind = 'b'", self.run)
@@ -180,6 +193,31 @@ async def test_a_failed_attempt_is_known_at_the_third_executor_too(story: Story)
             await story.resumed(third)
             assert (await third.ack()).outcome == pb.ACK_OUTCOME_ALREADY
     assert await story.attempts() == 1
+
+
+@pytest.mark.parametrize("noticed", [False, True])
+async def test_a_worker_that_has_not_heard_of_the_executor_before_goes_on_by_the_key_it_knows(
+    story: Story, noticed: bool
+) -> None:
+    op = failing("a", retry_after_ms=60_000)
+    await story.commits(1, op)
+    await story.backoff_passes()
+    await story.moves_in_vain(noticed=noticed)
+    async with story.elsewhere(reported(story.key, 1, op), reported(story.key, 2, completed("b"))) as back:
+        new = await story.resumed(back)
+        assert new.epoch == story.key.epoch + (3 if noticed else 2)
+        assert [(await back.ack()).outcome for _ in range(2)] == [pb.ACK_OUTCOME_ALREADY, pb.ACK_OUTCOME_COMMITTED]
+        await back.op(new, 3, DONE, last=True)
+        await back.ack()
+    assert await story.rows.status(story.run) is Status.COMPLETED
+    assert await story.attempts() == 1
+
+
+async def test_what_a_living_executor_has_taken_over_is_its_own(story: Story) -> None:
+    async with story.elsewhere() as back:
+        await story.resumed(back)
+        async with story.elsewhere() as third:  # an older stream, say, which was heard late
+            await story.declined(third)
 
 
 async def test_an_attempt_of_an_invocation_before_is_not_taken_for_this_ones(hand: Hand, rows: LiveRows) -> None:

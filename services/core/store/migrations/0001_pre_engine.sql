@@ -98,6 +98,7 @@ create table rt.live (
     uses     int not null default 0,               -- steps executed that are not counted in rt.usage_delta yet
     parent   uuid,
     affinity uuid,                                 -- the worker's session that executes it, or is to
+    given    bigint not null default 0,            -- the epoch under which that session was given it, or was to be
     pooled   bool not null default false,          -- of a project that workers alone serve: only who has one of them takes it
     started  timestamptz,
     deadline timestamptz not null,

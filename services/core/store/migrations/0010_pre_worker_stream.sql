@@ -60,7 +60,7 @@ returns setof rt.live language sql as $$
     ), b as (
         update rt.live r set st = 'b', slot = false where r.id = any (array(select c.id from c where c.outdated))
     )
-    update rt.live r set st = 'r', owner = p_owner, epoch = r.epoch + 1, qk = null, affinity = s.session,
+    update rt.live r set st = 'r', owner = p_owner, epoch = r.epoch + 1, qk = null, affinity = s.session, given = r.epoch + 1,
                          started = coalesce(r.started, rt.now())
     from c join s on s.grp = c.grp and s.place = c.place
     where not c.outdated and r.id = c.id and r.id = any (array(select c.id from c)) returning r.*
@@ -87,15 +87,19 @@ begin
     return query select p.run, p.due_ms from rt.park_v1(v_parked, p_park_ms) p;
 end $$;
 
--- Runs that are kept for these sessions, of these workflows; `epoch` is the one under which the worker was given them, or was to be.
+-- Runs that are kept for these sessions, of these workflows; `epoch`: under which the worker may know them, which is that of the
+-- executor that has given them to it, or was to, and those of the ones that have taken them over since.
 create function rt.parked_v1(p_session uuid[], p_wf int[], p_limit int)
 returns table (run uuid, epoch bigint, session uuid) language sql stable as $$
-    select r.id, r.epoch - 1, r.affinity from rt.live r
-    where r.st = 'p' and r.wf = any (p_wf) and r.affinity = any (p_session) limit p_limit
+    select r.id, g.epoch, r.affinity from (
+        select l.id, l.given, l.epoch, l.affinity from rt.live l
+        where l.st = 'p' and l.wf = any (p_wf) and l.affinity = any (p_session) limit p_limit
+    ) r cross join lateral generate_series(r.given, r.epoch - 1) g(epoch)
 $$;
 
 -- Kept runs of which the session they are kept for says that nothing of them has ever begun there: ready again, in their old place,
--- and no attempt. Answers the runs, and whether workers alone serve them.
+-- and no attempt. What was taken over once had begun, whatever it says of the epoch since. Answers the runs, and whether workers
+-- alone serve them.
 create function rt.never_begun_v1(p_session uuid, p_tenant int, p_run uuid[], p_epoch bigint[])
 returns table (run uuid, wf int, pooled bool) language plpgsql as $$
 #variable_conflict use_column
@@ -104,7 +108,7 @@ declare
 begin
     v_run := array(select r.id from unnest(p_run, p_epoch) u(run, epoch) join rt.live r on r.id = u.run
                    where r.id = any (p_run) and r.tenant = p_tenant and r.affinity = p_session and r.st = 'p'
-                     and r.epoch = u.epoch + 1
+                     and r.epoch = u.epoch + 1 and r.given = u.epoch
                    order by r.id for no key update of r);
     delete from rt.wait w where w.run = any (v_run) and w.kind = 'p';
     return query
@@ -114,8 +118,9 @@ begin
 end $$;
 
 -- Take over what a worker's session executes, as it says: held by another executor, alive or not, under just that epoch, or parked
--- by whoever took it from that holder. Nobody else has touched it since, so what the worker has done counts. Answers the runs, and
--- who held each until now.
+-- by whoever took it from that holder. Nobody else has touched it since, so what the worker has done counts. The worker may not
+-- have heard of an executor that took it over and is gone: then it names the one before. Answers the runs, and who held each
+-- until now.
 create function rt.take_over_v1(p_owner bigint, p_session uuid, p_tenant int, p_wf int[], p_run uuid[], p_epoch bigint[])
 returns table (run uuid, was bigint) language plpgsql as $$
 #variable_conflict use_column
@@ -124,7 +129,10 @@ begin
         with c as materialized (
             select r.id, r.owner from unnest(p_run, p_epoch) u(run, epoch) join rt.live r on r.id = u.run
             where r.id = any (p_run) and r.tenant = p_tenant and r.wf = any (p_wf) and r.affinity = p_session
-              and (r.st = 'r' and r.epoch = u.epoch and r.owner <> p_owner or r.st = 'p' and r.epoch = u.epoch + 1)
+              and case when r.st = 'p'
+                         or r.st = 'r' and not exists (select from rt.owner o where o.id = r.owner and not o.dead offset 0)
+                       then r.given <= u.epoch and u.epoch <= r.epoch
+                       else r.st = 'r' and r.epoch = u.epoch and r.owner <> p_owner end
               and not exists (select from rt.owner o where o.id = p_owner and o.dead offset 0)
             order by r.id for no key update of r
         ), w as (
@@ -136,6 +144,6 @@ end $$;
 
 -- The session that executes each of these runs from now on over its stream; null: none.
 create function rt.assign_v1(p_owner bigint, p_run uuid[], p_epoch bigint[], p_session uuid[]) returns void language sql as $$
-    update rt.live r set affinity = u.session from unnest(p_run, p_epoch, p_session) u(run, epoch, session)
+    update rt.live r set affinity = u.session, given = u.epoch from unnest(p_run, p_epoch, p_session) u(run, epoch, session)
     where r.id = u.run and r.id = any (p_run) and r.owner = p_owner and r.epoch = u.epoch
 $$;
