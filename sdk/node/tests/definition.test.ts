@@ -155,3 +155,11 @@ test("the fallback key is good too, and 300 seconds are", async () => {
   assert.equal(await status({ clock: () => NOW + 300 }), 200);
   assert.equal(await status({ clock: () => NOW + 300.001 }), 401);
 });
+
+test("a request that is signed is no other one that has the same bytes in UTF-8", async () => {
+  const { body, headers } = await seal('{"type":"introspect","x":"\ufffd"}');
+  const changed = new TextDecoder().decode(body).replace("\ufffd", "\\ud800");
+  const status = async (sent: Uint8Array): Promise<number> => (await registry().handleRequest(sent, headers)).status;
+
+  assert.deepEqual([await status(body), await status(new TextEncoder().encode(changed))], [200, 401]);
+});
