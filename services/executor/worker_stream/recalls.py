@@ -43,12 +43,19 @@ class Recalls(Component):
 
     async def run(self) -> None:
         """Look and ask, until cancelled."""
-        while True:
-            await asyncio.sleep(_LOOK_S)
-            try:
-                await self.look()
-            except Unavailable:
-                log.debug("cannot look for what is kept for workers: the database is away")
+        try:
+            while True:
+                await asyncio.sleep(_LOOK_S)
+                await self._look_if_there()
+        finally:
+            for task in self._returning:
+                task.cancel()
+
+    async def _look_if_there(self) -> None:
+        try:
+            await self.look()
+        except Unavailable:
+            log.debug("cannot look for what is kept for workers: the database is away")
 
     async def look(self) -> None:
         """Ask each worker for what is kept for it. Raises Unavailable."""
