@@ -199,3 +199,51 @@ async def test_readiness_over_http_names_the_dependency_and_no_secret() -> None:
     finally:
         await server.stop()
         await server.stop()
+
+
+async def asked_for_health(server: HealthServer, request: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection(server.address.host, server.address.port)
+    writer.write(request)
+    try:
+        async with asyncio.timeout(10):
+            return await reader.read()
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status"),
+    [
+        (b"GET /healthz HTTP/1.1", b"200 OK"),
+        (b"GET /readyz?verbose HTTP/1.0", b"503 Service Unavailable"),
+        (b"HEAD /healthz HTTP/1.1", b"200 OK"),
+        (b"GET / HTTP/1.1", b"404 Not Found"),
+        (b"POST /healthz HTTP/1.1", b"405 Method Not Allowed"),
+        (b"\x16\x03\x01 hello", b"400 Bad Request"),
+        (b"GET /healthz HTTP/2.0", b"400 Bad Request"),
+    ],
+)
+async def test_health_answers_each_request_once_and_closes(request_line: bytes, status: bytes) -> None:
+    server = HealthServer(Health(), Address("127.0.0.1", 0), "ingest")
+    await server.start()
+    try:
+        answer = await asked_for_health(server, request_line + b"\r\nHost: x\r\n\r\n")
+    finally:
+        await server.stop()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    first, *headers = head.split(b"\r\n")
+    assert first == b"HTTP/1.1 " + status
+    assert b"Connection: close" in headers
+    length = next(int(header.partition(b": ")[2]) for header in headers if header.startswith(b"Content-Length"))
+    assert len(body) == (0 if request_line.startswith(b"HEAD") else length)
+
+
+async def test_a_request_for_health_without_end_is_hung_up_on() -> None:
+    server = HealthServer(Health(), Address("127.0.0.1", 0), "ingest")
+    await server.start()
+    try:
+        assert await asked_for_health(server, b"GET /healthz HTTP/1.1\r\nX: " + b"x" * 70_000) == b""
+    except ConnectionResetError:
+        return  # with what it had sent unread
+    finally:
+        await server.stop()
