@@ -321,7 +321,8 @@ async def test_what_a_drained_stream_carries_when_it_breaks_is_over(wf: Workflow
 async def test_a_loss_and_its_end_are_logged_as_loud(
     wf: Workflows, engine: StreamEngine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await broken(engine, await engine.accept())
+    again = await broken(engine, await engine.accept())
+    await again.expect("resume")  # the worker knows of it
     lines = [f"{record.levelname} {record.getMessage()}" for record in caplog.records]
     at = next(n for n, line in enumerate(lines) if line.startswith(f"WARNING the stream to {engine.url} is lost"))
     assert any(line.startswith(f"WARNING connected again to {engine.url} (engine ") for line in lines[at:])
