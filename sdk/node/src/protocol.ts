@@ -62,11 +62,11 @@ export async function openEnvelope(
     throw new BodyTooLarge(`the body has ${body.length} bytes, the limit is ${MAX_BODY_BYTES}`);
   }
   const envelope = json(decoded(body));
-  if (!isObject(envelope) || own(envelope, "runr_workflow") !== VERSION) {
+  if (!isObject(envelope) || envelope["runr_workflow"] !== VERSION) {
     throw new BadRequest(`the body is not a ${VERSION} envelope`);
   }
-  const request = own(envelope, "request");
-  const signature = own(envelope, "signature") ?? undefined;
+  const request = envelope["request"];
+  const signature = envelope["signature"] ?? undefined;
   if (typeof request !== "string") throw new BadRequest("the envelope's request is not a string");
   if (signature !== undefined && typeof signature !== "string") {
     throw new BadRequest("the envelope's signature is not a string");
@@ -79,11 +79,11 @@ export async function openEnvelope(
 export function parseRequest(text: string): IntrospectRequest | ExecuteRequest {
   const request = json(text);
   if (!isObject(request)) throw new BadRequest("the request is not an object");
-  const protocol = own(request, "protocol");
+  const protocol = request["protocol"];
   if (protocol !== undefined && protocol !== VERSION) {
     throw new BadRequest(`the request has the protocol ${shown(protocol, 50)}, this SDK speaks ${VERSION}`);
   }
-  const type = own(request, "type");
+  const type = request["type"];
   if (type === "introspect") return { type };
   if (type === "execute") return executeRequest(request);
   throw new BadRequest(`the request type ${shown(type, 50)} is not known`);
@@ -107,7 +107,7 @@ export function errorAnswer(status: number, message: string): Answer {
 function executeRequest(request: JsonObject): ExecuteRequest {
   const run = objectField(request, "run");
   const steps = Object.entries(objectField(request, "steps"));
-  const attempt = own(run, "attempt") ?? 0;
+  const attempt = run["attempt"] ?? 0;
   if (!steps.every(([, step]) => isObject(step))) throw new BadRequest("the request's steps are not objects");
   if (!Number.isInteger(attempt)) throw new BadRequest("run.attempt is not an integer");
   return {
@@ -115,24 +115,24 @@ function executeRequest(request: JsonObject): ExecuteRequest {
     workflow: textField(request, "workflow"),
     runId: textField(run, "id"),
     attempt: attempt as number,
-    source: textOrNull(own(run, "source")) ?? "api",
-    startedAt: textOrNull(own(run, "started_at")),
-    parentRunId: textOrNull(own(run, "parent_run_id")),
-    replay: own(run, "replay") === true,
-    test: own(run, "test") === true,
+    source: textOrNull(run["source"]) ?? "api",
+    startedAt: textOrNull(run["started_at"]),
+    parentRunId: textOrNull(run["parent_run_id"]),
+    replay: run["replay"] === true,
+    test: run["test"] === true,
     event: objectField(request, "event") as unknown as Event,
     steps: new Map(steps as [string, StoredStep][]),
   };
 }
 
 function objectField(holder: JsonObject, name: string): JsonObject {
-  const value = own(holder, name);
+  const value = holder[name];
   if (!isObject(value)) throw new BadRequest(`the request's ${name} is missing or not an object`);
   return value;
 }
 
 function textField(holder: JsonObject, name: string): string {
-  const value = own(holder, name);
+  const value = holder[name];
   if (typeof value !== "string") throw new BadRequest(`the request's ${name} is missing or not a string`);
   return value;
 }
@@ -143,11 +143,6 @@ function textOrNull(value: unknown): string | null {
 
 function isObject(value: unknown): value is JsonObject {
   return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
-/** A member that the text has, never one of Object.prototype. */
-function own(holder: JsonObject, name: string): unknown {
-  return Object.hasOwn(holder, name) ? holder[name] : undefined;
 }
 
 function decoded(body: Uint8Array): string {

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Workflows } from "../src/index.js";
-import { type Body, KEY, Lines, ask, executeText, invoke, registry, seal } from "./engine.js";
+import { type Body, KEY, Lines, ask, executeText, invoke, registry, seal, turn } from "./engine.js";
 
 const done = (output: unknown): Record<string, unknown> => ({ status: "completed", output });
 
@@ -76,4 +76,33 @@ test("the trace context is that of the headers, if they are well-formed", async 
   await workflows.handleRequest(body, { ...headers, traceparent: "00-0-0-01", tracestate: "a=1" });
 
   assert.deepEqual(seen, [trace, { traceparent: trace, tracestate: "a=1" }, null, {}]);
+});
+
+test("a step that is awaited twice is passed once", async () => {
+  const op = await invoke(
+    async (ctx, step) => {
+      const a = step.run("a", () => 1);
+      await a;
+      await a;
+      const between = ctx.isReplaying;
+      await step.run("b", () => 2);
+      return [between, ctx.isReplaying];
+    },
+    { a: done(1), b: done(2) },
+  );
+
+  assert.deepEqual(op["output"], [true, false]);
+});
+
+test("what is logged after the end of the invocation is dropped", async () => {
+  const logger = new Lines();
+  const body: Body = async (ctx, step) => {
+    await Promise.race([step.run("a", () => 1), turn()]);
+    await turn();
+    ctx.logger.info("late");
+  };
+  await invoke(body, {}, { logger });
+  for (let time = 0; time < 5; time += 1) await turn();
+
+  assert.deepEqual(logger.all, []);
 });

@@ -163,3 +163,12 @@ test("a request that is signed is no other one that has the same bytes in UTF-8"
 
   assert.deepEqual([await status(body), await status(new TextEncoder().encode(changed))], [200, 401]);
 });
+
+test("a body is UTF-8 to the letter", async () => {
+  const { body, headers } = await seal('{"type":"introspect","x":"?"}');
+  const status = async (sent: Uint8Array): Promise<number> => (await registry().handleRequest(sent, headers)).status;
+  const broken = body.map((byte) => (byte === 0x3f ? 0xff : byte));
+
+  assert.deepEqual([await status(body), await status(broken)], [200, 400]);
+  assert.equal(await status(new Uint8Array([0xef, 0xbb, 0xbf, ...body])), 400);
+});
