@@ -104,20 +104,24 @@ create function rt.commit_v1(
 #variable_conflict use_column
 declare
     v_ok uuid[];
+    v_all bool;
     v_now timestamptz;
 begin
     -- The guard is read from the locked row; a row that another transaction holds is not waited for.
-    select coalesce(array_agg(l.id), '{}') into v_ok from (
-        select r.id from unnest(h_run, h_epoch, h_rev) b(run, epoch, rev) join rt.live r on r.id = b.run
-        where r.id = any (h_run) and r.owner = p_owner and r.epoch = b.epoch and r.rev = b.rev
-        order by r.id for no key update of r skip locked
-    ) l;
+    select coalesce(array_agg(l.id), '{}') into v_ok
+        from (select * from unnest(h_run, h_epoch, h_rev) u(run, epoch, rev) order by u.run) b
+        cross join lateral (
+            select r.id from rt.live r
+            where r.id = b.run and (r.owner = p_owner) is true and r.epoch = b.epoch and r.rev = b.rev
+            for no key update skip locked
+        ) l;
+    v_all := cardinality(v_ok) = cardinality(h_run);
     v_now := rt.now();
     if cardinality(v_ok) > 0 then
         insert into rt.usage_delta (tenant, wf, day, kind, n)
             select r.tenant, r.wf, (v_now at time zone 'UTC')::date, 's', sum(r.uses + b.uses)
             from unnest(h_run, h_uses) b(run, uses) join rt.live r on r.id = b.run
-            where r.uses + b.uses > 0 and r.id = any (v_ok) group by r.tenant, r.wf;
+            where r.uses + b.uses > 0 and (v_all or r.id = any (v_ok)) group by r.tenant, r.wf;
         return query
             update rt.live r set
                 rev    = r.rev + 1,
@@ -145,8 +149,8 @@ begin
                                         or exists (select from rt.live o where o.line = u.gb offset 0) end as wanted
                         from unnest(h_run, h_mail, h_keep, h_st, h_steps, h_bytes, h_fn_att, h_nd, h_att, h_ga, h_gb)
                              u(run, mail, keep, st, steps, bytes, fn_att, nd, att, ga, gb)
-                        where u.run = any (v_ok)) v) b
-            where r.id = b.run and r.id = any (v_ok)
+                        where v_all or u.run = any (v_ok)) v) b
+            where r.id = b.run and (v_all or r.id = any (v_ok))
             returning r.id, 'd'::text, r.mail, case when b.wanted then 'y' else r.st::text end, r.ga;
         if cardinality(s_run) > 0 then
             insert into rt.steps (tenant, run, sid, seq, name, kind, status, output, error, input, att, t0, t1)
@@ -154,7 +158,7 @@ begin
                        v_now - u.ms * interval '1 millisecond', v_now
                 from unnest(s_tenant, s_run, s_sid, s_seq, s_name, s_kind, s_status, s_output, s_error, s_input, s_att, s_ms)
                      u(tenant, run, sid, seq, name, kind, status, output, error, input, att, ms)
-                where u.run = any (v_ok)
+                where v_all or u.run = any (v_ok)
                 on conflict do nothing;
         end if;
         if cardinality(a_run) > 0 then
@@ -163,24 +167,24 @@ begin
                        u.epoch, u.inv, u.op
                 from unnest(a_tenant, a_run, a_n, a_sid, a_k, a_error, a_note, a_ms, a_epoch, a_inv, a_op)
                      u(tenant, run, n, sid, k, error, note, ms, epoch, inv, op)
-                where u.run = any (v_ok)
+                where v_all or u.run = any (v_ok)
                 on conflict do nothing;
         end if;
         if cardinality(m_run) > 0 then
             insert into rt.mark (tenant, target, kind, body)
                 select u.tenant, u.run, u.kind, u.body from unnest(m_run, m_tenant, m_kind, m_body) u(run, tenant, kind, body)
-                where u.run = any (v_ok);
+                where v_all or u.run = any (v_ok);
         end if;
         if cardinality(e_run) > 0 then
             perform from rt.finish_v1(
-                array(select u.run from unnest(e_run) with ordinality u(run, n) where u.run = any (v_ok) order by u.n),
-                array(select u.v from unnest(e_run, e_status) with ordinality u(run, v, n) where u.run = any (v_ok) order by u.n),
-                array(select u.v from unnest(e_run, e_output) with ordinality u(run, v, n) where u.run = any (v_ok) order by u.n),
-                array(select u.v from unnest(e_run, e_error) with ordinality u(run, v, n) where u.run = any (v_ok) order by u.n),
+                array(select u.run from unnest(e_run) with ordinality u(run, n) where v_all or u.run = any (v_ok) order by u.n),
+                array(select u.v from unnest(e_run, e_status) with ordinality u(run, v, n) where v_all or u.run = any (v_ok) order by u.n),
+                array(select u.v from unnest(e_run, e_output) with ordinality u(run, v, n) where v_all or u.run = any (v_ok) order by u.n),
+                array(select u.v from unnest(e_run, e_error) with ordinality u(run, v, n) where v_all or u.run = any (v_ok) order by u.n),
                 false);
         end if;
     end if;
-    if cardinality(v_ok) < cardinality(h_run) then
+    if not v_all then
         return query select m.* from rt.missed_v1(p_owner, h_run, h_epoch, h_rev, v_ok) m;
     end if;
 end $$;
@@ -196,37 +200,44 @@ create function rt.commit_steps_v1(
 ) returns table (run uuid, result text, mail int, st text, ga bigint) language plpgsql as $$
 #variable_conflict use_column
 declare
-    v_ok uuid[];
+    v_ok uuid[]; v_mail int[];
+    v_all bool;
     v_now timestamptz;
 begin
-    select coalesce(array_agg(l.id), '{}') into v_ok from (
-        select r.id from unnest(h_run, h_epoch, h_rev) b(run, epoch, rev) join rt.live r on r.id = b.run
-        where r.id = any (h_run) and r.owner = p_owner and r.epoch = b.epoch and r.rev = b.rev
-        order by r.id for no key update of r skip locked
-    ) l;
-    v_now := rt.now();
-    return query
+    -- Each row is found by its key and changed at its place: whatever the planner thinks of the table, a batch costs what it
+    -- holds. No index is found for an owner that "is true": a new table knows nothing of how many rows an owner has.
+    with u as (
         update rt.live r set
             rev = r.rev + 1, steps = r.steps + b.steps, bytes = r.bytes + b.bytes, fn_att = b.fn_att, nd = b.nd, uses = r.uses + b.uses
-        from unnest(h_run, h_steps, h_bytes, h_fn_att, h_nd, h_uses) b(run, steps, bytes, fn_att, nd, uses)
-        where r.id = b.run and r.id = any (v_ok)
-        returning r.id, 'd'::text, r.mail, r.st::text, r.ga;
+        from unnest(h_run, h_epoch, h_rev, h_steps, h_bytes, h_fn_att, h_nd, h_uses) b(run, epoch, rev, steps, bytes, fn_att, nd, uses)
+        cross join lateral (
+            select l.ctid as at from rt.live l
+            where l.id = b.run and (l.owner = p_owner) is true and l.epoch = b.epoch and l.rev = b.rev
+            for no key update skip locked
+        ) l
+        where r.ctid = l.at
+        returning r.id, r.mail
+    )
+    select coalesce(array_agg(u.id), '{}'), array_agg(u.mail) into v_ok, v_mail from u;
+    v_all := cardinality(v_ok) = cardinality(h_run);  -- as nearly always; to look for each in v_ok costs the square of them
+    v_now := rt.now();
+    return query select u.id, 'd'::text, u.mail, 'r'::text, null::bigint from unnest(v_ok, v_mail) u(id, mail);
     insert into rt.steps (tenant, run, sid, seq, name, kind, status, output, error, input, att, t0, t1)
         select u.tenant, u.run, u.sid, u.seq, u.name, u.kind, u.status, u.output, u.error, u.input, u.att,
                v_now - u.ms * interval '1 millisecond', v_now
         from unnest(s_tenant, s_run, s_sid, s_seq, s_name, s_kind, s_status, s_output, s_error, s_input, s_att, s_ms)
              u(tenant, run, sid, seq, name, kind, status, output, error, input, att, ms)
-        where u.run = any (v_ok)
+        where v_all or u.run = any (v_ok)
         on conflict do nothing;
     if cardinality(e_run) > 0 then
         perform from rt.finish_v1(
-            array(select u.run from unnest(e_run) with ordinality u(run, n) where u.run = any (v_ok) order by u.n),
-            array(select u.v from unnest(e_run, e_status) with ordinality u(run, v, n) where u.run = any (v_ok) order by u.n),
-            array(select u.v from unnest(e_run, e_output) with ordinality u(run, v, n) where u.run = any (v_ok) order by u.n),
-            array(select u.v from unnest(e_run, e_error) with ordinality u(run, v, n) where u.run = any (v_ok) order by u.n),
+            array(select u.run from unnest(e_run) with ordinality u(run, n) where v_all or u.run = any (v_ok) order by u.n),
+            array(select u.v from unnest(e_run, e_status) with ordinality u(run, v, n) where v_all or u.run = any (v_ok) order by u.n),
+            array(select u.v from unnest(e_run, e_output) with ordinality u(run, v, n) where v_all or u.run = any (v_ok) order by u.n),
+            array(select u.v from unnest(e_run, e_error) with ordinality u(run, v, n) where v_all or u.run = any (v_ok) order by u.n),
             false);
     end if;
-    if cardinality(v_ok) < cardinality(h_run) then
+    if not v_all then
         return query select m.* from rt.missed_v1(p_owner, h_run, h_epoch, h_rev, v_ok) m;
     end if;
 end $$;

@@ -41,18 +41,16 @@ $$;
 -- are served by the same sessions; each slot is room for one run of its group in a session, which the run is meant for.
 create function rt.claim_pooled_v1(p_owner bigint, p_wf int[], p_group int[], p_slot_group int[], p_slot_session uuid[])
 returns setof rt.live language sql as $$
-    with s as materialized (
-        select u.grp, u.session, row_number() over (partition by u.grp order by u.n) as place
-        from unnest(p_slot_group, p_slot_session) with ordinality u(grp, session, n)
-    ), g as materialized (
-        select s.grp, count(*) as quota from s group by s.grp
+    with g as materialized (
+        select u.grp, array_agg(u.session order by u.n) as sessions, count(*) as quota
+        from unnest(p_slot_group, p_slot_session) with ordinality u(grp, session, n) group by u.grp
     ), c as materialized (
-        select q.id, g.grp, row_number() over (partition by g.grp order by q.qk) as place,
+        select q.id, q.at, g.sessions[row_number() over (partition by g.grp order by q.qk)] as session,
                q.gv <> coalesce((select l.version from rt.gate_rule l where l.wf = q.wf), 0) as outdated
         from g cross join lateral (
-            select o.id, o.qk, o.wf, o.gv from unnest(p_wf, p_group) w(wf, grp) cross join lateral (
-                select r.id, r.qk, r.wf, r.gv from rt.live r where r.wf = w.wf and r.st = 'q' and r.pooled order by r.qk limit g.quota
-                for no key update skip locked
+            select o.id, o.at, o.qk, o.wf, o.gv from unnest(p_wf, p_group) w(wf, grp) cross join lateral (
+                select r.id, r.ctid as at, r.qk, r.wf, r.gv from rt.live r where r.wf = w.wf and r.st = 'q' and r.pooled
+                order by r.qk limit g.quota for no key update skip locked
             ) o
             where w.grp = g.grp order by o.qk limit g.quota
         ) q
@@ -60,10 +58,9 @@ returns setof rt.live language sql as $$
     ), b as (
         update rt.live r set st = 'b', slot = false where r.id = any (array(select c.id from c where c.outdated))
     )
-    update rt.live r set st = 'r', owner = p_owner, epoch = r.epoch + 1, qk = null, affinity = s.session, given = r.epoch + 1,
+    update rt.live r set st = 'r', owner = p_owner, epoch = r.epoch + 1, qk = null, affinity = c.session, given = r.epoch + 1,
                          started = coalesce(r.started, rt.now())
-    from c join s on s.grp = c.grp and s.place = c.place
-    where not c.outdated and r.id = c.id and r.id = any (array(select c.id from c)) returning r.*
+    from c where not c.outdated and r.ctid = c.at returning r.*
 $$;
 
 -- Give back what a process holds and does not go on with: all of it when it stops, or just these leases. What workers execute over

@@ -10,7 +10,7 @@ with u as (
         uses = r.uses + $8::int
     where r.id = (
         select l.id from rt.live l
-        where l.id = $2::uuid and l.owner = $1::bigint and l.epoch = $3::bigint and l.rev = $4::bigint
+        where l.id = $2::uuid and (l.owner = $1::bigint) is true and l.epoch = $3::bigint and l.rev = $4::bigint
         for no key update skip locked
     )
     returning r.id, r.mail, r.st, r.ga, rt.now() as now

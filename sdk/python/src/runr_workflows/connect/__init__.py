@@ -11,3 +11,9 @@ Layers, each of which knows only those below it:
 
 Only `connection`, `stream`, `session`, `outbox` and `handshake` need the extra `runr-workflows[connect]`.
 """
+
+import os
+
+from .polling import poll_ourselves
+
+poll_ourselves(os.environ)  # before anything here imports gRPC
