@@ -82,8 +82,8 @@ CASES: dict[str, tuple[Break, list[Workflow], list[tuple[Op, ...]], str]] = {
     "a fence that lets everybody through": (
         Break(
             "commit_v1 commit_steps_v1",
-            "r.owner = p_owner and r.epoch = b.epoch and r.rev = b.rev\n        order",
-            "true\n        order",
+            "(l.owner = p_owner) is true and l.epoch = b.epoch and l.rev = b.rev",
+            "true",
         ),
         [workflow("fenced", SLOW, Nap(id="b", ms=0))],
         # Several runs: where the same executor claims one again, it stops what it still does for it.

@@ -111,8 +111,8 @@ begin
     select coalesce(array_agg(l.id), '{}') into v_ok
         from (select * from unnest(h_run, h_epoch, h_rev) u(run, epoch, rev) order by u.run) b
         cross join lateral (
-            select r.id from rt.live r
-            where r.id = b.run and (r.owner = p_owner) is true and r.epoch = b.epoch and r.rev = b.rev
+            select l.id from rt.live l
+            where l.id = b.run and (l.owner = p_owner) is true and l.epoch = b.epoch and l.rev = b.rev
             for no key update skip locked
         ) l;
     v_all := cardinality(v_ok) = cardinality(h_run);
