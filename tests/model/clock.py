@@ -66,3 +66,8 @@ class Time:
     def moved_ms(self, since: datetime, within: timedelta) -> int:
         """By how much it was moved by moves that began within so much of its own time."""
         return sum(ms for at, ms in self._moved if since <= at <= since + within)
+
+    def just_moved_ms(self, until: datetime, within: timedelta) -> int:
+        """By how much it was moved by moves that had ended by then, so much of its own time before at most."""
+        ends = [(at + timedelta(milliseconds=ms), ms) for at, ms in self._moved]
+        return sum(ms for ended, ms in ends if until - within <= ended <= until)

@@ -116,10 +116,15 @@ class Verdict:
         late_ms = float("inf") if within_ms is None or self._ledger.retried[run] else within_ms
         late_ms += self._ledger.delays.get(run, 0) + self._created_within_ms(run)
         return any(
-            ulid_text(run) in event["effects"] and elapsed_ms(created, event["received_at"]) <= late_ms + _SLACK_MS
+            ulid_text(run) in event["effects"]
+            and elapsed_ms(created, event["received_at"]) <= late_ms + self._accepted_within_ms(event) + _SLACK_MS
             for event in self._stored.events.values()
             if event["name"] == workflow.cancelled_by
         )
+
+    def _accepted_within_ms(self, event: Row) -> int:
+        """How much time may have passed between the look at what an event meets and its being stored."""
+        return self._machine.time.just_moved_ms(event["received_at"], _MAKING)
 
     def _created_within_ms(self, run: UUID) -> float:
         """How much time may have passed while the run was created: it was moved meanwhile."""
