@@ -123,7 +123,7 @@ CASES: dict[str, tuple[Break, list[Workflow], list[tuple[Op, ...]], str]] = {
         "did not resume a of run",
     ),
     "looking back that comes too late": (
-        Break("fire_v1", "(not w.arming or w.due_at <= v_patience)", "true"),
+        Break("fire_v1", "(not w.arming or w.looked_at <= v_patience)", "true"),
         [workflow("late", Nap(id="n", ms=600_000), WAIT)],
         [
             (start("late"),),

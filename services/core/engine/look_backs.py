@@ -53,10 +53,16 @@ class LookBacks(Component):
     async def sweep(self, min_age_ms: int) -> int:
         """Look back for waits of at least this age that are still arming, of each tenant the oldest. How many were
         found that fit in. Raises Unavailable.
+
+        From then on their timeouts are held up for so long only: one that is due is not fired before somebody has
+        looked, however long nobody could.
         """
         async with self._database.connection() as connection:
             rows = await connection.fetch(queries("engine")["arming_waits"], min_age_ms, _SWEPT_EACH)
-        return sum(self.offer(row["tenant"], row["id"]) for row in rows)
+            taken = [row["id"] for row in rows if self.offer(row["tenant"], row["id"])]
+            if taken:
+                await connection.execute(queries("engine")["looks"], taken)
+        return len(taken)
 
     async def run(self) -> None:
         """Until cancelled; then nobody looks any more."""

@@ -156,6 +156,7 @@ create table rt.wait (
     child      uuid,
     due_at     timestamptz,
     arming     bool not null default false,
+    looked_at  timestamptz,                        -- since when a scheduler looks back for it, where its executor did not
     since      timestamptz,
     created_at timestamptz not null default rt.now(),
     check (kind not in ('s', 'e', 'c', 'b') or sid is not null),

@@ -39,7 +39,7 @@ begin
     with o as materialized (
         select o.* from unnest(p_parts) p(n) cross join lateral (
             select w.id, w.due_at, row_number() over (order by w.due_at) as place
-            from rt.wait w where w.part = p.n and w.due_at <= v_now and (not w.arming or w.due_at <= v_patience)
+            from rt.wait w where w.part = p.n and w.due_at <= v_now and (not w.arming or w.looked_at <= v_patience)
                 -- A run is kept for its worker until executors to come to have been there for as long.
                 and case when w.kind <> 'p' or v_there <= v_now - (w.due_at - w.created_at) then true
                          else rt.executors_there_v1(w.created_at, v_now) >= w.due_at - w.created_at end

@@ -141,6 +141,9 @@ cross join lateral (
 ) w
 where t.tenant is not null;
 
+-- name: looks
+update rt.wait set looked_at = rt.now() where id = any ($1) and looked_at is null;
+
 -- name: is_arming
 select exists (select from rt.wait where id = $1 and arming);
 
