@@ -145,12 +145,13 @@ class Functions:
 
     async def execute(self, url: str, run: UUID, data: Json, workflow: Workflow, step: Work) -> Json:
         """Execute the body of a step; the op that it comes to."""
+        body = (run, step.id, self.witness.lives[run])  # before anything is awaited: the run may be retried meanwhile
         with self._inside(url, run, data, workflow) as gates:
             await self._check(gates)
-            return await self._body(run, step)
+            return await self._body(body, step)
 
-    async def _body(self, run: UUID, step: Work) -> Json:
-        body = (run, step.id, self.witness.lives[run])
+    async def _body(self, body: Body, step: Work) -> Json:
+        run = body[0]
         self.witness.bodies[body] += 1
         token = secrets.token_hex(8)
         self.witness.inside[token] = run
