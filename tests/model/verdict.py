@@ -246,13 +246,17 @@ class Verdict:
     # ---- executions and attempts
 
     def _executions(self, run: UUID, workflow: Workflow) -> Iterator[str]:
-        """A body runs once, and once more for each failure and each time that its run was taken from its holder."""
+        """A body runs once, and once more for each failure and each time that its run was taken from its holder.
+
+        Of a run that was retried, an executor that has not heard of its end may begin one for nothing.
+        """
         losses = self._losses(run)
         for step in workflow.steps:
             for life in range(self._witness.lives[run] + 1):
                 body = (run, step.id, life)
                 bodies, failed = self._witness.bodies[body], self._witness.failures[body]
-                if bodies > 1 + failed + losses:
+                stale = int(life > 0 and self._machine.plan.unheard > 0)
+                if bodies > 1 + failed + losses + stale:
                     yield f"step {step.id} ran {bodies} times, with {failed} failures and {losses} losses of the run"
 
     def _losses(self, run: UUID) -> int:
