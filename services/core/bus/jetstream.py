@@ -88,6 +88,7 @@ class Bus(Component):
         self._session: Session | None = None
         self._hearings: list[_Hearing] = []
         self._keeper: asyncio.Task[None] | None = None
+        self._is_over = False
 
     @property
     def connected(self) -> bool:
@@ -96,6 +97,7 @@ class Bus(Component):
 
     async def start(self) -> None:
         """Begin to connect; waits a moment for it, and goes on without."""
+        self._is_over = False
         self._keeper = asyncio.create_task(self._keep_connected(), name="bus-connection")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_FIRST_DIAL_S):
@@ -119,6 +121,7 @@ class Bus(Component):
 
     async def stop(self) -> None:
         """Close. A second call does nothing."""
+        self._is_over = True
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
             keeper.cancel()
@@ -230,16 +233,21 @@ class Bus(Component):
 
     async def _keep_connected(self) -> None:
         pause = _PAUSES_S[0]
-        while True:
+        while not self._is_over:  # nats-py may swallow a cancellation while it dials
             try:
                 session = await Session.dial(self._url, self._client_name)
             except FAULTS as error:
+                if self._is_over:
+                    return
                 if pause == _PAUSES_S[0]:  # once, not at every try
                     log.warning("NATS is away: going on without hints", extra={"fault": type(error).__name__})
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _PAUSES_S[1])
                 continue
             pause = _PAUSES_S[0]
+            if self._is_over:
+                await session.close()
+                return
             await self._serve(session)
 
     async def _serve(self, session: Session) -> None:
