@@ -87,6 +87,18 @@ returns table (run uuid, result text, mail int, st text, ga bigint) language sql
     where b.run <> all (p_ok)
 $$;
 
+-- End those of these runs whose commit came through: all of them, or the ones in p_ok.
+create function rt.finish_committed_v1(p_all bool, p_ok uuid[], p_run uuid[], p_status text[], p_output text[], p_error text[])
+returns void language plpgsql as $$
+begin
+    perform from (
+        select coalesce(array_agg(u.run order by u.n), '{}') as run, array_agg(u.status order by u.n) as status,
+               array_agg(u.output order by u.n) as output, array_agg(u.error order by u.n) as error
+        from unnest(p_run, p_status, p_output, p_error) with ordinality u(run, status, output, error, n)
+        where p_all or u.run = any (p_ok)
+    ) e cross join lateral rt.finish_v1(e.run, e.status, e.output, e.error, false) f;
+end $$;
+
 -- Commit what the holder decided, one item per run, all of it or (for a run that is not ours any more) nothing of it.
 -- Answers per run: d done (mail, st, now), b busy (locked by another, ask again), f fenced, g gone. st y: it is held, and others
 -- wait for its slot.
@@ -176,12 +188,7 @@ begin
                 where v_all or u.run = any (v_ok);
         end if;
         if cardinality(e_run) > 0 then
-            perform from rt.finish_v1(
-                array(select u.run from unnest(e_run) with ordinality u(run, n) where v_all or u.run = any (v_ok) order by u.n),
-                array(select u.v from unnest(e_run, e_status) with ordinality u(run, v, n) where v_all or u.run = any (v_ok) order by u.n),
-                array(select u.v from unnest(e_run, e_output) with ordinality u(run, v, n) where v_all or u.run = any (v_ok) order by u.n),
-                array(select u.v from unnest(e_run, e_error) with ordinality u(run, v, n) where v_all or u.run = any (v_ok) order by u.n),
-                false);
+            perform rt.finish_committed_v1(v_all, v_ok, e_run, e_status, e_output, e_error);
         end if;
     end if;
     if not v_all then
@@ -230,12 +237,7 @@ begin
         where v_all or u.run = any (v_ok)
         on conflict do nothing;
     if cardinality(e_run) > 0 then
-        perform from rt.finish_v1(
-            array(select u.run from unnest(e_run) with ordinality u(run, n) where v_all or u.run = any (v_ok) order by u.n),
-            array(select u.v from unnest(e_run, e_status) with ordinality u(run, v, n) where v_all or u.run = any (v_ok) order by u.n),
-            array(select u.v from unnest(e_run, e_output) with ordinality u(run, v, n) where v_all or u.run = any (v_ok) order by u.n),
-            array(select u.v from unnest(e_run, e_error) with ordinality u(run, v, n) where v_all or u.run = any (v_ok) order by u.n),
-            false);
+        perform rt.finish_committed_v1(v_all, v_ok, e_run, e_status, e_output, e_error);
     end if;
     if not v_all then
         return query select m.* from rt.missed_v1(p_owner, h_run, h_epoch, h_rev, v_ok) m;
