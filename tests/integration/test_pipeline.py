@@ -553,6 +553,26 @@ async def test_what_was_used_is_counted_once_whatever_a_run_does_next(
     assert await used(rows) == 8 + 64
 
 
+async def test_a_connection_is_not_left_behind_where_serving_ends_before_it_is_used(
+    rows: LiveRows, owner: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: asyncio.Future[asyncpg.Connection] = asyncio.get_running_loop().create_future()
+
+    async def ask(connection: asyncpg.Connection) -> str:
+        asked.set_result(connection)
+        return str(await connection.fetchval("select pg_sleep(60)"))
+
+    monkeypatch.setattr("services.core.store.pipeline.server_identity", ask)
+    pipeline = Pipeline(rows.database.dsn, owner=owner)
+    serves = asyncio.create_task(pipeline.run())
+    waiting = asyncio.create_task(pipeline.commit(item(await held(rows, owner), "a")))
+    connection = await asked
+    for task in (serves, waiting):
+        task.cancel()
+    await asyncio.wait({serves, waiting})
+    assert connection.is_closed()
+
+
 # ---- what it costs
 
 

@@ -181,10 +181,13 @@ class Pipeline:
     async def _connect(self) -> asyncpg.Connection:
         if self._connection is None or self._connection.is_closed():
             connection = await connect(self._dsn, "runr-executor-pipeline")
-            identity = await server_identity(connection)
-            if self._identity not in (None, identity):
+            try:
+                identity = await server_identity(connection)
+                if self._identity not in (None, identity):
+                    raise ServerChanged
+            except BaseException:
                 connection.terminate()
-                raise ServerChanged
+                raise
             self._identity = identity
             self._connection = connection
         return self._connection
