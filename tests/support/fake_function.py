@@ -16,12 +16,12 @@ import json
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
 from services.core.domain.signature import verify_envelope
+from tests.support.listener import Listener
 
 KEY = "wfsk_test_0123456789abcdef"
 
@@ -102,8 +102,7 @@ class FakeFunction:
         self.script_errors: list[Exception] = []
         """What scripts raised; each was answered as a 500, and the test fails when the server stops."""
         self._changed = asyncio.Condition()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
+        self._listener = Listener(self._serve)
 
     @property
     def url(self) -> str:
@@ -123,19 +122,11 @@ class FakeFunction:
 
     async def start(self) -> None:
         """Listen; on the same port again after a `stop`."""
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, ssl=self.tls)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self.port = await self._listener.start("127.0.0.1", self.port, tls=self.tls)
 
     async def stop(self) -> None:
         """Refuse connections from now on and cut those that are open."""
-        if self._server is None:
-            return
-        self._server.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._server.wait_closed()
-        self._server = None
+        await self._listener.stop()
 
     async def received(self, count: int, *, timeout_s: float = 10.0) -> list[Received]:
         """Wait until `count` requests have come in all."""
@@ -151,21 +142,10 @@ class FakeFunction:
         """The execute requests of one workflow."""
         return [each.request for each in self.requests if each.request.get("workflow") == workflow]
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        try:
-            while await self._serve_one(reader, writer):
-                pass
-        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass  # the other side, or the end of the test
-        finally:
-            self._tasks.discard(task)
-            writer.close()
-            with suppress(ConnectionError, asyncio.CancelledError):
-                await writer.wait_closed()
+        while await self._serve_one(reader, writer):
+            pass
 
     async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Read one request and answer it; whether the connection stays open."""

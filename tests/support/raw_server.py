@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
+
+from tests.support.listener import Listener, Serve
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,6 @@ class Asked:
         return self.fields["x-runr-request-id"]
 
 
-Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-
-
 class RawServer:
     """Runs `serve` for each connection and closes it afterwards. An async context manager."""
 
@@ -37,7 +34,7 @@ class RawServer:
         self.open_now = 0
         self.most_open = 0
         self.port = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._listener = Listener(self._serve_one)
 
     @property
     def url(self) -> str:
@@ -46,35 +43,22 @@ class RawServer:
         return f"http://{host}:{self.port}/"
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, self._host, 0)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self.port = await self._listener.start(self._host)
         return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._server.wait_closed()
+        await self._listener.stop()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
+    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         self.open_now += 1
         self.most_open = max(self.most_open, self.open_now)
         try:
-            with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-                await self._serve(reader, writer)
+            await self._serve(reader, writer)
         finally:
             self.open_now -= 1
-            self._tasks.discard(task)
-            writer.close()
-            with contextlib.suppress(ConnectionError, asyncio.CancelledError):
-                await writer.wait_closed()
 
 
 async def read_request(reader: asyncio.StreamReader) -> Asked:

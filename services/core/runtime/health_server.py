@@ -8,7 +8,6 @@ without a body, one for each connection.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import socket
@@ -23,6 +22,7 @@ log = logging.getLogger(__name__)
 _MOST_BYTES = 8192
 _REQUEST_S = 5.0
 _MOST_CONNECTIONS = 100
+_TURNS_OF_AN_ACCEPT = 3
 
 
 class HealthServer:
@@ -60,18 +60,21 @@ class HealthServer:
         """Closes the server; a second call does nothing."""
         server, self._server = self._server, None
         if server is not None:
+            await _accept_no_more(server)
             server.close()
             for task in self._open:
                 task.cancel()
             await asyncio.gather(*self._open, return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._open) >= _MOST_CONNECTIONS:
+        if self._server is None or len(self._open) >= _MOST_CONNECTIONS:
             writer.transport.abort()
             return
         task = asyncio.create_task(self._serve(reader, writer), name="health-request")
         self._open.add(task)
         task.add_done_callback(self._open.discard)
+        # Not in the task, which never begins when it is cancelled in time.
+        task.add_done_callback(lambda _: writer.close())
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -84,10 +87,6 @@ class HealthServer:
                 await reader.read(_MOST_BYTES)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
             log.debug("a request for health was not answered", extra={"fault": type(error).__name__})
-        finally:
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
 
     async def _answer(self, head: bytes) -> bytes:
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
@@ -105,6 +104,15 @@ class HealthServer:
         body = {"status": "ready" if ready else "not_ready", "service": self._service, "checks": dict(report)}
         status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
         return _response(status, body, has_body=method == "GET")
+
+
+async def _accept_no_more(server: asyncio.Server) -> None:
+    """What is accepted already becomes a connection: asyncio would lose its socket if the server were closed first."""
+    loop = asyncio.get_running_loop()
+    for listener in server.sockets:
+        loop.remove_reader(listener.fileno())
+    for _ in range(_TURNS_OF_AN_ACCEPT):
+        await asyncio.sleep(0)
 
 
 def _response(status: HTTPStatus, body: dict[str, Any], headers: str = "", *, has_body: bool = True) -> bytes:

@@ -25,6 +25,7 @@ TIMEOUT_S = 300.0
 """How long a connection may be idle or a client silent in the middle of a request."""
 
 _LINGER_S = 2.0
+_TURNS_OF_AN_ACCEPT = 3
 _PIPELINED_BYTES = 256 * 1024
 
 _log = logging.getLogger("runr_workflows")
@@ -63,6 +64,7 @@ class LoopServer:
         if self.draining:
             return not self._connections
         self.draining = True
+        await self._accept_no_more()
         self._server.close()
         for connection in self._connections:
             connection.wake_if_idle()
@@ -75,6 +77,15 @@ class LoopServer:
         for connection in left:
             connection.cut_off()
         return not left
+
+    async def _accept_no_more(self) -> None:
+        """What is accepted already becomes a connection: asyncio would lose its socket if the server were closed."""
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(NotImplementedError):  # loops of Windows
+            for listener in self._server.sockets:
+                loop.remove_reader(listener.fileno())
+        for _ in range(_TURNS_OF_AN_ACCEPT):
+            await asyncio.sleep(0)
 
     async def handle(self, request: Request) -> tuple[int, bytes]:
         """The answer to a request."""
