@@ -8,8 +8,8 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
-
 from runr_workflows.serving.loop_server import LoopServer
+
 from services.core.runtime.health import Health
 from services.core.runtime.health_server import HealthServer
 from services.core.runtime.parse import Address
