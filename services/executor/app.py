@@ -244,6 +244,7 @@ class _Parts:
     ) -> Dispatcher:
         stream = StreamDriver(
             commits=commits,
+            affinities=affinities,
             deliveries=Deliveries(self.database),
             definitions=self.current,
             spans=spans,

@@ -127,7 +127,7 @@ class Incarnation:
                 group.create_task(self._pipeline.run(), name="pipeline")
                 group.create_task(self._aftermath.run(), name="aftermath")
                 group.create_task(self._claimer.run(), name="claimer")
-                group.create_task(self.owner.keep(lambda: self._held.keys()), name="heartbeat")
+                group.create_task(self.owner.keep(lambda: self._held.keys(), self.abandon), name="heartbeat")
         finally:
             self._end()
 

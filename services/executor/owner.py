@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection
 from uuid import UUID
 
 import asyncpg
@@ -49,6 +49,8 @@ class Owner:
         self._cut_off = asyncio.Event()
         self._confirmed = clock.monotonic()
         self._strangers: dict[tuple[UUID, int], float] = {}
+        self._absent: set[UUID] = set()
+        """Runs in memory that the last beat did not find to be ours."""
 
     @property
     def may_invoke(self) -> bool:
@@ -69,12 +71,13 @@ class Owner:
             )
         self._confirmed = asked
 
-    async def keep(self, is_known: Callable[[], Container[UUID]]) -> None:
+    async def keep(self, known: Callable[[], Collection[UUID]], doubt: Callable[[Collection[UUID]], object]) -> None:
         """Beat until cancelled, or until it has left. Raises OwnerLost.
 
         Each beat also lets go of runs that the database counts as ours and this process does not know: claims whose
-        answer was lost (rulings C4). `is_known` gives the runs in memory; one that stays unknown under the same epoch
-        for longer than a claim takes to be read is a stranger.
+        answer was lost (rulings C4). `known` gives the runs in memory; one that stays unknown under the same epoch
+        for longer than a claim takes to be read is a stranger. And `doubt` is given runs in memory that the database
+        did not count as ours at two beats in a row: whoever ended them, or took them, was not heard.
         """
         away = False
         while True:
@@ -83,7 +86,7 @@ class Owner:
                 return
             try:
                 async with asyncio.timeout(max(0.0, self._settings.ttl_s - self._silence)):
-                    alive = await self._beat(is_known)
+                    alive = await self._beat(known, doubt)
                 away = False
             except (*PASSING, Unavailable) as error:
                 if not away and not self._has_left:  # once, not at every try
@@ -104,7 +107,7 @@ class Owner:
             return
         self._cut_off.clear()
 
-    async def _beat(self, is_known: Callable[[], Container[UUID]]) -> bool:
+    async def _beat(self, known: Callable[[], Collection[UUID]], doubt: Callable[[Collection[UUID]], object]) -> bool:
         """Whether this owner is alive to the others."""
         # A slow server is given time: who hangs up gives away the lock by which others tell the living from the dead.
         connection = await self._connected()
@@ -113,7 +116,13 @@ class Owner:
             if not await connection.fetchval(queries("executor")["beat"], self.id, timeout=self._settings.ttl_s / 2):
                 return False
             self._confirmed = asked
-            await self._reconcile(connection, is_known())
+            before = set(known())
+            rows = await connection.fetch(queries("executor")["held_runs"], self.id)
+            await self._leave_strangers(connection, rows, known())
+        absent = before.difference(row["id"] for row in rows)
+        if twice := absent & self._absent:
+            doubt(twice)
+        self._absent = absent
         return True
 
     async def leave(self) -> None:
@@ -136,8 +145,9 @@ class Owner:
         if connection is not None:
             connection.terminate()
 
-    async def _reconcile(self, connection: asyncpg.Connection, known: Container[UUID]) -> None:
-        rows = await connection.fetch(queries("executor")["held_runs"], self.id)
+    async def _leave_strangers(
+        self, connection: asyncpg.Connection, rows: Collection[asyncpg.Record], known: Collection[UUID]
+    ) -> None:
         now = self._clock.monotonic()
         unknown = [(row["id"], row["epoch"]) for row in rows if row["id"] not in known]
         self._strangers = {tenure: self._strangers.get(tenure, now) for tenure in unknown}

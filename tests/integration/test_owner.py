@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Container
-from uuid import UUID
+from collections.abc import AsyncIterator, Collection
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -30,10 +30,10 @@ async def owner(database: Database) -> AsyncIterator[Owner]:
     await made.leave()
 
 
-async def beating(rows: LiveRows, owner: Owner, known: Container[UUID] = frozenset()) -> asyncio.Task[None]:
+async def beating(rows: LiveRows, owner: Owner, known: Collection[UUID] = frozenset()) -> asyncio.Task[None]:
     """The owner beats; at least one beat has been made."""
     before = await rows.value("select beat_at from rt.owner where id = $1", owner.id)
-    task = asyncio.create_task(owner.keep(lambda: known))
+    task = asyncio.create_task(owner.keep(lambda: known, lambda _: None))
 
     async def beat() -> bool:
         return bool(await rows.value("select beat_at > $2 from rt.owner where id = $1", owner.id, before))
@@ -130,7 +130,7 @@ async def test_c20_an_owner_that_hears_nothing_fences_itself(database: Database,
     assert owner.may_invoke
     clock.seconds += 0.01
     assert not owner.may_invoke, "half the ttl in silence: no new invocation"
-    task = asyncio.create_task(owner.keep(frozenset))
+    task = asyncio.create_task(owner.keep(frozenset, lambda _: None))
 
     async def again() -> bool:
         return owner.may_invoke
@@ -150,7 +150,7 @@ async def test_c20_an_owner_that_is_cut_off_gives_up_within_its_ttl(database: Da
         await owner.register()
     began = asyncio.get_running_loop().time()
     with pytest.raises(OwnerLost):
-        await owner.keep(frozenset)
+        await owner.keep(frozenset, lambda _: None)
     assert asyncio.get_running_loop().time() - began < 5.0
 
 
@@ -221,21 +221,39 @@ async def test_c4_a_claim_whose_answer_was_lost_is_given_back_without_an_attempt
     await owner.leave()
 
 
+async def test_a_run_in_memory_that_is_not_ours_at_two_beats_is_doubted(rows: LiveRows, owner: Owner) -> None:
+    ours, another = await rows.held(owner.id), uuid4()
+    looks = 0
+
+    def known() -> Collection[UUID]:
+        nonlocal looks
+        looks += 1
+        return {ours, another, *([uuid4()] if looks == 3 else [])}  # one passes between two beats
+
+    doubted: asyncio.Queue[Collection[UUID]] = asyncio.Queue()
+    task = asyncio.create_task(owner.keep(known, doubted.put_nowait))
+    async with asyncio.timeout(10):
+        assert await doubted.get() == {another}
+        assert looks >= 3, "one look is not enough"
+        assert await doubted.get() == {another}
+    await stop(task)
+
+
 async def test_a_run_that_is_claimed_between_two_beats_is_no_stranger(rows: LiveRows, owner: Owner) -> None:
     asked: list[int] = []
     run = await rows.held(owner.id)
     known: set[UUID] = set()
 
-    def is_known() -> Container[UUID]:
+    def is_known() -> Collection[UUID]:
         asked.append(1)
-        if len(asked) == 2:
+        if len(asked) == 3:
             known.add(run)  # it was being loaded at the first beat
         return known
 
-    task = asyncio.create_task(owner.keep(is_known))
+    task = asyncio.create_task(owner.keep(is_known, lambda _: None))
 
     async def asked_often() -> bool:
-        return len(asked) >= 4
+        return len(asked) >= 8
 
     await until(asked_often)
     await stop(task)

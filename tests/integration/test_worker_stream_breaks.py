@@ -9,6 +9,7 @@ from runr.workflows.v1 import worker_service_pb2 as pb
 
 from services.core.domain.run import Status
 from services.core.runtime.ids import ulid_text
+from services.core.runtime.settings import LeaseSettings
 from tests.support.fake_function import completed
 from tests.support.hand import Hand
 from tests.support.live_rows import LiveRows, until
@@ -65,6 +66,28 @@ class TestBrokenStreams:
                 assert execute.key.run_id == key.run_id
                 assert execute.key.invocation == key.invocation + 1
             assert await rows.value("select count(*) from rt.attempts where run = $1", run) == 0
+
+    async def test_s2_what_has_ended_meanwhile_is_not_sent_again(self, hand: Hand, rows: LiveRows) -> None:
+        """As where another executor told the worker to drop it, and this one has not heard of the end."""
+        async with stream_executor(hand.database, hand.tenant) as executor:
+            async with worker(executor) as one:
+                run, _ = await begin(hand, executor, one)
+            await hand.cancel(run)
+            assert list(executor.incarnation.held) == [run]
+            async with worker(executor, session=one.session) as back:
+                await back.say(pb.WorkerMessage(resume=pb.Resume()))
+                await until(lambda: _true(not executor.incarnation.held))
+                assert back.heard("execute") == 0
+                await begin(hand, executor, back)
+
+    async def test_an_end_that_nobody_told_of_is_found_by_the_heartbeat(self, hand: Hand, rows: LiveRows) -> None:
+        lease = LeaseSettings(ttl_s=30.0, heartbeat_s=0.1)
+        async with stream_executor(hand.database, hand.tenant, lease=lease) as executor, worker(executor) as one:
+            (run, key), (other, _) = [await begin(hand, executor, one) for _ in range(2)]
+            await hand.cancel(run)
+            assert (await one.next("cancel")).key == key
+            assert list(executor.incarnation.held) == [other]
+            assert await rows.status(other) is Status.RUNNING
 
     async def test_a_worker_that_saw_no_answer_to_its_first_hello_is_given_its_run_again(
         self, hand: Hand, rows: LiveRows

@@ -203,8 +203,10 @@ def make_incarnation(
     workers = sessions or WorkerSessions(clock, request_timeout_s=request_timeout_s, resume_grace_s=5.0)
 
     def driver(may_go_on: Callable[[], bool]) -> Dispatcher:
+        affinities = Affinities(database, owner.id)
         stream = StreamDriver(
             commits=commits,
+            affinities=affinities,
             deliveries=Deliveries(database),
             definitions=current,
             spans=spans,
@@ -215,7 +217,6 @@ def make_incarnation(
             may_go_on=may_go_on,
         )
         http = Driver(invoker=invoker, commits=commits, spans=spans, may_go_on=may_go_on)
-        affinities = Affinities(database, owner.id)
         return Dispatcher(http=http, stream=stream, sessions=workers, affinities=affinities, may_go_on=may_go_on)
 
     return Incarnation(

@@ -13,7 +13,7 @@ from services.core.store.database import Database
 from services.core.store.queries import queries
 from services.executor.lease import Lease
 
-_Pending = tuple[Lease, str | None, asyncio.Future[None]]
+_Pending = tuple[Lease, str | None, asyncio.Future[bool]]
 
 
 class Affinities:
@@ -25,40 +25,47 @@ class Affinities:
         self._pending: list[_Pending] = []
         self._writing: asyncio.Task[None] | None = None
 
-    async def assign(self, lease: Lease, session: str | None) -> None:
-        """From now on this session executes the run; None: none does. Raises Unavailable.
+    async def assign(self, lease: Lease, session: str | None) -> bool:
+        """From now on this session executes the run; None: none does. False: the lease is lost. Raises Unavailable.
 
-        Nothing happens where it says so already, or where the lease is lost.
+        Nothing is asked where it says so already.
         """
-        if lease.affinity == session:
-            return
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        return lease.affinity == session or await self._ask(lease, session)
+
+    async def confirm(self, lease: Lease) -> bool:
+        """Whether the lease is held yet. Raises Unavailable."""
+        return await self._ask(lease, lease.affinity)
+
+    async def _ask(self, lease: Lease, session: str | None) -> bool:
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._pending.append((lease, session, done))
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write_all(), name="affinities")
-        await done
+        is_held = await done
         lease.affinity = session
+        return is_held
 
     async def _write_all(self) -> None:
         while self._pending:
             batch, self._pending = self._pending, []
             try:
-                await self._write(batch)
+                held = await self._write(batch)
             except Exception as error:
                 for _, _, done in batch:
                     if not done.done():
                         done.set_exception(error)
             else:
-                for _, _, done in batch:
+                for lease, _, done in batch:
                     if not done.done():
-                        done.set_result(None)
+                        done.set_result((lease.run, lease.epoch) in held)
 
-    async def _write(self, batch: Sequence[_Pending]) -> None:
+    async def _write(self, batch: Sequence[_Pending]) -> set[tuple[UUID, int]]:
         async with self._database.connection() as connection:
-            await connection.execute(
+            rows = await connection.fetch(
                 queries("executor")["assign"],
                 self._owner,
                 [lease.run for lease, _, _ in batch],
                 [lease.epoch for lease, _, _ in batch],
                 [None if session is None else UUID(session) for _, session, _ in batch],
             )
+        return {(row["run"], row["epoch"]) for row in rows}

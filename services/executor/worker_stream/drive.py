@@ -33,6 +33,7 @@ from services.executor.current_definitions import CurrentDefinitions
 from services.executor.invoke import startable
 from services.executor.lease import Lease
 from services.executor.spans import ExecutorSpans, Invocation
+from services.executor.worker_stream.affinities import Affinities
 from services.executor.worker_stream.deliveries import Deliveries
 from services.executor.worker_stream.invocation import Forgotten, LiveInvocation, Report, ReportedOp
 from services.executor.worker_stream.session import WorkerSession
@@ -47,6 +48,7 @@ class StreamDriver:
     """Drives runs over streams. One instance serves all leases of an owner."""
 
     commits: Commits
+    affinities: Affinities
     deliveries: Deliveries
     definitions: CurrentDefinitions
     spans: ExecutorSpans
@@ -95,7 +97,8 @@ class StreamDriver:
         except Fenced:
             return True
         except Forgotten:
-            return None
+            # Another executor may have told the worker to drop it: what has ended is not executed once more.
+            return None if await self.affinities.confirm(lease) else True
         finally:
             lease.under_way = None
             session.close(drive.invocation, _RESTS)

@@ -139,8 +139,10 @@ begin
         where r.id = c.id and r.id = any (array(select c.id from c)) returning r.id, c.owner;
 end $$;
 
--- The session that executes each of these runs from now on over its stream; null: none.
-create function rt.assign_v1(p_owner bigint, p_run uuid[], p_epoch bigint[], p_session uuid[]) returns void language sql as $$
+-- The session that executes each of these runs from now on over its stream; null: none. Returns those that are held yet.
+create function rt.assign_v1(p_owner bigint, p_run uuid[], p_epoch bigint[], p_session uuid[])
+returns table (run uuid, epoch bigint) language sql as $$
     update rt.live r set affinity = u.session, given = u.epoch from unnest(p_run, p_epoch, p_session) u(run, epoch, session)
     where r.id = u.run and r.id = any (p_run) and r.owner = p_owner and r.epoch = u.epoch
+    returning r.id, r.epoch
 $$;

@@ -45,7 +45,7 @@ select * from rt.take_over_v1($1, $2, $3, $4, $5, $6);
 select * from rt.live where id = any ($2) and owner = $1;
 
 -- name: assign
-select rt.assign_v1($1, $2, $3, $4);
+select * from rt.assign_v1($1, $2, $3, $4);
 
 -- name: claim_hinted
 select * from rt.claim_hinted_v1($1, $2, $3);
