@@ -85,7 +85,6 @@ async def test_a_hint_that_reaches_another_executor_is_passed_on(hand: Hand, row
     async with (
         stream_executor(hand.database, hand.tenant, publisher=told) as empty,
         stream_executor(hand.database, hand.tenant) as full,
-        worker(full) as one,
     ):
         run = await hand.start("work")
         empty.incarnation.hint([run])
@@ -93,8 +92,9 @@ async def test_a_hint_that_reaches_another_executor_is_passed_on(hand: Hand, row
             while not told.pooled:
                 await told.told.wait()
                 told.told.clear()
-        full.incarnation.pooled(told.pooled)
-        assert await answer(one) == ulid_text(run)
+        async with worker(full) as one:  # only now: it would find the run by itself
+            full.incarnation.pooled(told.pooled)
+            assert await answer(one) == ulid_text(run)
     live = await rows.live(run)
     assert live is None
 
