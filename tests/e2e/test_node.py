@@ -71,7 +71,7 @@ async def serving(rest: Rest, folder: Path) -> AsyncIterator[Function]:
         assert url is not None, said + (await process.stderr.read()).decode()
         endpoint = {"endpoint_url": url[1]}
         await rest.ok("PATCH", f"/projects/{rest.project}/workflows/app", endpoint)
-        assert await sync(rest) == ["double", "gather", "nested", "process-order"]
+        assert await sync(rest) == ["double", "gather", "many", "nested", "process-order"]
         yield function
         process.terminate()
         async with asyncio.timeout(PATIENCE_S):
@@ -136,3 +136,16 @@ async def test_nested_steps_fail_the_run_at_once(rest: Rest, compiled: Path) -> 
         found = await rest.end(await rest.start("nested"))
     assert (found["status"], found["error"]["name"]) == ("failed", "NestedStepError")
     assert found["error"]["message"] == 'step "inner" was called inside step "outer": steps cannot be nested'
+
+
+async def test_several_steps_an_answer(rest: Rest, compiled: Path) -> None:
+    async with serving(rest, compiled) as function:
+        definitions = (await rest.ok("GET", f"/projects/{rest.project}/workflows"))["data"]
+        many = await rest.start("many")
+        assert await rest.completed(many) == sum(range(12)) + 1
+        found = await rest.run(many)
+        wanted = ("add", *(f"add:{number}" for number in range(1, 12)), "nap", "after")
+        assert list(steps_of(found).items()) == [(step, "completed") for step in wanted]
+        assert function.of(many) == {f"add-{number}": 1 for number in range(12)}
+        (definition,) = [each for each in definitions if each["name"] == "many"]
+        assert definition["checkpoint"] == {"max_steps": 5, "max_time": "10s"}

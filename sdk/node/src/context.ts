@@ -9,8 +9,7 @@ import type { Replay } from "./replay.js";
  * The run that is executed.
  *
  * `source` is one of api, event, cron, queue, invoke, replay; `replay` tells whether this run replays an earlier one;
- * `test` whether a test event started it; `attempt` counts from 0 the attempts so far of the step about to run again,
- * or of the function.
+ * `test` whether a test event started it.
  */
 export class Context<E = Event> {
   readonly event: E;
@@ -19,7 +18,6 @@ export class Context<E = Event> {
   readonly parentRunId: string | null;
   readonly source: string;
   readonly startedAt: string | null;
-  readonly attempt: number;
   readonly replay: boolean;
   readonly test: boolean;
   /** Silent about what earlier invocations logged. */
@@ -30,6 +28,7 @@ export class Context<E = Event> {
    */
   readonly traceContext: Readonly<Record<string, string>>;
   readonly #replay: Replay;
+  readonly #attempt: number;
   readonly #logger: ReplayLogger;
 
   constructor(request: ExecuteRequest, replay: Replay, logger: Logger, trace: Readonly<Record<string, string>>) {
@@ -39,13 +38,18 @@ export class Context<E = Event> {
     this.parentRunId = request.parentRunId;
     this.source = request.source;
     this.startedAt = request.startedAt;
-    this.attempt = request.attempt;
+    this.#attempt = request.attempt;
     this.replay = request.replay;
     this.test = request.test;
     this.traceContext = trace;
     this.#replay = replay;
     this.#logger = new ReplayLogger(logger, replay);
     this.logger = this.#logger;
+  }
+
+  /** From 0, the attempts so far of the step about to run again, or of the function. */
+  get attempt(): number {
+    return this.#replay.hasProgressed ? 0 : this.#attempt;
   }
 
   /** The W3C `traceparent` of this invocation; null where the engine, or the platform in between, sends none. */

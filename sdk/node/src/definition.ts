@@ -21,7 +21,12 @@ const TRIGGERS: Readonly<Record<string, readonly string[]>> = {
 };
 const LONGEST_EXPRESSION = 1000;
 const DAY_MS = 86_400_000;
-const SNAKE: Readonly<Record<string, string>> = { cancelOn: "cancel_on", catchUp: "catch_up" };
+const SNAKE: Readonly<Record<string, string>> = {
+  cancelOn: "cancel_on",
+  catchUp: "catch_up",
+  maxSteps: "max_steps",
+  maxTime: "max_time",
+};
 
 const CHECKS: Readonly<Record<string, Check>> = {
   description,
@@ -31,6 +36,7 @@ const CHECKS: Readonly<Record<string, Check>> = {
   concurrency,
   idempotency: text,
   cancelOn: each(5, cancel),
+  checkpoint,
 };
 
 /**
@@ -108,6 +114,18 @@ function cancel(value: unknown, path: string, faults: string[]): void {
   unknown(value, path, ["event", "match", "if", "timeout"], faults);
   for (const key of ["match", "if"]) if (value[key] != null) text(value[key], `${path}.${key}`, faults);
   if (value["timeout"] != null) duration(1, 366 * DAY_MS, "up to 366d")(value["timeout"], `${path}.timeout`, faults);
+}
+
+function checkpoint(value: unknown, path: string, faults: string[]): void {
+  if (!isObject(value)) {
+    faults.push(`${path}: an object like { maxSteps: 50, maxTime: '5s' }`);
+    return;
+  }
+  unknown(value, path, ["maxSteps", "maxTime"], faults);
+  integer(1, 1000)(value["maxSteps"], `${path}.maxSteps`, faults);
+  if (value["maxTime"] != null) {
+    duration(1, 300_000, "longer than zero and up to 5m")(value["maxTime"], `${path}.maxTime`, faults);
+  }
 }
 
 function each(most: number, check: Check): Check {

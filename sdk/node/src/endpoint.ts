@@ -10,7 +10,7 @@ import {
   SIGNATURE_HEADER,
   errorAnswer,
   introspectAnswer,
-  opAnswer,
+  opsAnswer,
   openEnvelope,
   parseRequest,
 } from "./protocol.js";
@@ -43,6 +43,7 @@ export class Endpoint {
   /** Answers a request. Never rejects. */
   async handle(body: Uint8Array, headers: RequestHeaders): Promise<Answer> {
     const { workflows, keys, clock, logger } = this.#parts;
+    const began = performance.now();
     try {
       const named = lowerNames(headers);
       const request = parseRequest(await openEnvelope(body, named.get(SIGNATURE_HEADER), keys(), clock()));
@@ -51,7 +52,7 @@ export class Endpoint {
       }
       const workflow = workflows.get(request.workflow);
       if (workflow === undefined) throw new BadRequest(`the workflow ${shown(request.workflow)} is not served here`);
-      return { status: 200, body: opAnswer(await this.#execute(workflow, request, named)) };
+      return { status: 200, body: opsAnswer(await this.#execute(workflow, request, named, began)) };
     } catch (error) {
       if (error instanceof RequestRefused) {
         logger.warn(`a request was refused with ${error.status}: ${error.message}`);
@@ -62,11 +63,17 @@ export class Endpoint {
     }
   }
 
-  /** Runs the workflow until a step ends the invocation or it returns; the JSON of the op. */
-  async #execute(workflow: Workflow, request: ExecuteRequest, headers: Map<string, string>): Promise<string> {
+  /** Runs the workflow until a step ends the invocation or it returns; the JSON of the ops. `began`: the request. */
+  async #execute(
+    workflow: Workflow,
+    request: ExecuteRequest,
+    headers: Map<string, string>,
+    began: number,
+  ): Promise<string> {
     const { logger, captureInput } = this.#parts;
     const watch = this.#lostSteps.watch(workflow.name, request.runId);
-    const replay = new Replay(request.steps, watch, captureInput);
+    const until = request.budgetMs === null ? null : began + request.budgetMs;
+    const replay = new Replay(request.steps, watch, captureInput, { maxOps: request.maxOps, until });
     const context = new Context(
       request,
       replay,
@@ -76,17 +83,16 @@ export class Endpoint {
     void run(workflow, context, replay);
     const report = await replay.ended;
     context.close();
-    this.#logFailure(request, report);
-    return report.text;
+    this.#logFailure(context, report);
+    return report.ops;
   }
 
   /** One line for an attempt that failed, counted from 1: whoever runs the function sees it without the engine. */
-  #logFailure(request: ExecuteRequest, { failure }: Report): void {
+  #logFailure({ workflow, runId, attempt }: Context<unknown>, { failure }: Report): void {
     if (failure === null) return;
     const step = failure.stepId === null ? "" : `, step ${failure.stepId}`;
     this.#parts.logger.warn(
-      `workflow ${request.workflow}, run ${request.runId}${step}: attempt ${request.attempt + 1} failed: ` +
-        `${failure.name}: ${failure.message}`,
+      `workflow ${workflow}, run ${runId}${step}: attempt ${attempt + 1} failed: ${failure.name}: ${failure.message}`,
     );
   }
 }

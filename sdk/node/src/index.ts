@@ -26,6 +26,7 @@ export type { Step, StepRunner } from "./step.js";
 export { VERSION } from "./version.js";
 export type {
   CancelOn,
+  Checkpoint,
   Concurrency,
   CronTrigger,
   EventTrigger,

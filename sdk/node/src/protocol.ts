@@ -9,6 +9,7 @@ import { VERSION as SDK_VERSION } from "./version.js";
 const VERSION = "v1";
 export const MAX_BODY_BYTES = 64 * 1024 * 1024;
 export const SIGNATURE_HEADER = "x-runr-signature";
+const CAPABILITIES = ["max_ops"];
 const SDK = { name: "@runr/workflows", language: "typescript", version: SDK_VERSION };
 
 /** HTTP status and JSON body. */
@@ -29,7 +30,10 @@ export interface IntrospectRequest {
   readonly type: "introspect";
 }
 
-/** The engine asks for the next op of a run. Fields of the request that this SDK does not know are ignored. */
+/**
+ * The engine asks for the next op of a run, or for up to `maxOps` of them, of steps that begin within `budgetMs`. Fields of
+ * the request that this SDK does not know are ignored.
+ */
 export interface ExecuteRequest {
   readonly type: "execute";
   readonly workflow: string;
@@ -42,6 +46,8 @@ export interface ExecuteRequest {
   readonly test: boolean;
   readonly event: Event;
   readonly steps: ReadonlyMap<string, StoredStep>;
+  readonly maxOps: number;
+  readonly budgetMs: number | null;
 }
 
 type JsonObject = Record<string, unknown>;
@@ -91,12 +97,12 @@ export function parseRequest(text: string): IntrospectRequest | ExecuteRequest {
 
 /** The body that answers an introspect request. */
 export function introspectAnswer(definitions: readonly object[]): string {
-  return JSON.stringify({ runr_workflow: VERSION, sdk: SDK, capabilities: [], workflows: definitions });
+  return JSON.stringify({ runr_workflow: VERSION, sdk: SDK, capabilities: CAPABILITIES, workflows: definitions });
 }
 
-/** The body that answers an execute request; `op` is JSON. */
-export function opAnswer(op: string): string {
-  return `{"runr_workflow":"${VERSION}","ops":[${op}]}`;
+/** The body that answers an execute request; `ops` is the JSON of them, separated by commas. */
+export function opsAnswer(ops: string): string {
+  return `{"runr_workflow":"${VERSION}","ops":[${ops}]}`;
 }
 
 /** An answer that is not 200. */
@@ -122,7 +128,15 @@ function executeRequest(request: JsonObject): ExecuteRequest {
     test: run["test"] === true,
     event: objectField(request, "event") as unknown as Event,
     steps: new Map(steps as [string, StoredStep][]),
+    maxOps: countField(request, "max_ops") ?? 1,
+    budgetMs: countField(request, "budget_ms"),
   };
+}
+
+/** An optional positive integer; what is none is as good as absent. */
+function countField(holder: JsonObject, name: string): number | null {
+  const value = holder[name];
+  return Number.isInteger(value) && (value as number) > 0 ? (value as number) : null;
 }
 
 function objectField(holder: JsonObject, name: string): JsonObject {

@@ -39,6 +39,16 @@ export interface CancelOn<Name extends string = string> {
   timeout?: Duration | undefined;
 }
 
+/**
+ * Several steps in one answer: up to `maxSteps` results, of steps that begin within `maxTime` (5 s by default).
+ *
+ * A crash executes up to `maxSteps` steps again.
+ */
+export interface Checkpoint {
+  maxSteps: number;
+  maxTime?: Duration | undefined;
+}
+
 /** The options of a workflow; what is left out has the engine's default. */
 export interface WorkflowOptions<
   Name extends string = string,
@@ -50,6 +60,7 @@ export interface WorkflowOptions<
   concurrency?: number | Concurrency | readonly (number | Concurrency)[] | undefined;
   idempotency?: string | undefined;
   cancelOn?: readonly CancelOn<Name>[] | undefined;
+  checkpoint?: Checkpoint | undefined;
   description?: string | undefined;
 }
 

@@ -29,6 +29,7 @@ test("introspection tells names and options in the words of the protocol", async
     concurrency: [5, { limit: 1, key: "event.data.customer" }],
     idempotency: "event.data.order_id",
     cancelOn: [{ event: "order.cancelled", match: "data.order_id", timeout: 60, if: undefined }],
+    checkpoint: { maxSteps: 50, maxTime: "5s" },
   } as const;
   workflows.workflow("process-order", options, () => 1);
   workflows.workflow("bare", { retries: undefined }, () => 1);
@@ -38,18 +39,20 @@ test("introspection tells names and options in the words of the protocol", async
   const {
     triggers: [event, cron, queue],
     cancelOn: _,
+    checkpoint: __,
     ...same
   } = options;
   assert.deepEqual(answer, {
     runr_workflow: "v1",
     sdk: { name: "@runr/workflows", language: "typescript", version: "0.1.0" },
-    capabilities: [],
+    capabilities: ["max_ops"],
     workflows: [
       {
         name: "process-order",
         ...same,
         triggers: [event, { cron: cron.cron, timezone: cron.timezone, catch_up: "all" }, queue],
         cancel_on: [{ event: "order.cancelled", match: "data.order_id", timeout: 60 }],
+        checkpoint: { max_steps: 50, max_time: "5s" },
       },
       { name: "bare" },
     ],
@@ -68,6 +71,7 @@ test("every fault is named, with its path", () => {
       idempotency: "x".repeat(1001),
       cancelOn: [{ match: "data.id", timeout: "0s" }],
       description: 1,
+      checkpoint: { maxTime: "5m1s", steps: 1 },
       retires: 3,
     },
     (_a: unknown, _b: unknown, _c: unknown) => 1,
@@ -89,6 +93,9 @@ test("every fault is named, with its path", () => {
       "cancelOn[0].event",
       "cancelOn[0].timeout",
       "description",
+      "checkpoint.steps",
+      "checkpoint.maxSteps",
+      "checkpoint.maxTime",
       "retires",
       "function",
     ],
@@ -103,6 +110,9 @@ test("names, functions and options are checked", () => {
   assert.match(faults("a", {}, "code")[0] ?? "", /^function: .*string/);
   assert.match(faults("a", {}, async function* () {})[0] ?? "", /generator/);
   assert.match(faults("a", { triggers: Array(11).fill({ event: "a" }) })[0] ?? "", /at most 10 entries/);
+  assert.match(faults("a", { checkpoint: 5 })[0] ?? "", /^checkpoint: an object like/);
+  assert.match(faults("a", { checkpoint: { maxSteps: 1001 } })[0] ?? "", /^checkpoint.maxSteps: an integer from 1/);
+  assert.deepEqual(faults("a", { checkpoint: { maxSteps: 1000, maxTime: undefined } }), []);
   assert.match(faults("a", { triggers: "a" })[0] ?? "", /^triggers: a list, not string/);
 });
 

@@ -66,14 +66,25 @@ export async function seal(
   return { body, headers: { "X-RunR-Signature": signature, "X-RunR-Request-Id": "0123456789abcdef" } };
 }
 
-/** The op of one request to workflows that have a `w`. */
-export async function ask(workflows: Workflows<any>, memo: Memo | Map<string, unknown>, more = {}): Promise<Op> {
+/** All ops of one request to workflows that have a `w`; more than one only where `max_ops` is in `more`. */
+export async function askAll(
+  workflows: Workflows<any>,
+  memo: Memo | Map<string, unknown>,
+  more: Record<string, any> = {},
+): Promise<Op[]> {
   const { body, headers } = await seal(executeText(memo, more));
   const answer = await workflows.handleRequest(body, headers);
   assert.equal(answer.status, 200, answer.body);
   const { ops } = JSON.parse(answer.body) as { ops: Op[] };
-  assert.equal(ops.length, 1);
-  return ops[0] as Op;
+  assert.ok(ops.length >= 1 && ops.length <= Math.max(1, more["max_ops"] ?? 1), answer.body);
+  assert.ok(ops.slice(0, -1).every((op) => op["op"] === "step_completed"), answer.body);
+  return ops;
+}
+
+/** The op of one request to workflows that have a `w`. */
+export async function ask(workflows: Workflows<any>, memo: Memo | Map<string, unknown>, more = {}): Promise<Op> {
+  const [op] = await askAll(workflows, memo, more);
+  return op as Op;
 }
 
 /** The op of one invocation with these memoized steps, whatever they look like. */
@@ -83,24 +94,51 @@ export async function invoke(body: Body, memo: Memo = {}, options: WorkflowsOpti
   return ask(workflows, memo, more);
 }
 
+/** What the engine has stored of a run, and in how many answers it came, those that were lost among them. */
+export interface Stored {
+  readonly ops: Op[];
+  readonly memo: Map<string, any>;
+  answers: number;
+}
+
+/** How a run is driven: attempts of a step and of the function, fields of each request, and which answers are lost. */
+export interface Drive {
+  most?: number;
+  attempts?: number;
+  more?: Record<string, any>;
+  loses?: (answer: number) => boolean;
+}
+
+/** Invokes `w` until its run has ended, without waiting for anything; waits and invokes memoize null. */
+export async function drive(workflows: Workflows<any>, options: Drive = {}): Promise<Stored> {
+  const { most = 100, attempts = 1, more = {}, loses = () => false } = options;
+  const stored: Stored = { ops: [], memo: new Map(), answers: 0 };
+  let attempt = 0;
+  while (stored.answers < most) {
+    const ops = await askAll(workflows, stored.memo, { ...more, run: { id: "r", attempt } });
+    stored.answers += 1;
+    for (const op of loses(stored.answers) ? [] : ops) {
+      stored.ops.push(op);
+      if (op["op"] === "run_completed" || op["op"] === "run_failed") return stored;
+      assert.ok(!stored.memo.has(op["id"]), `step ${op["id"]} was answered twice`);
+      const isFailed = op["op"] === "step_failed";
+      attempt = isFailed && !op["non_retriable"] && attempt + 1 < attempts ? attempt + 1 : 0;
+      if (attempt === 0) stored.memo.set(op["id"], isFailed ? { status: "failed", error: op["error"] } : result(op));
+    }
+  }
+  return assert.fail(`the run did not end within ${most} invocations`);
+}
+
+function result(op: Op): object {
+  const output = op["op"] === "send_event" ? { ids: ["01J0000000000000000000000C"] } : (op["output"] ?? null);
+  return { status: "completed", output };
+}
+
 /** All ops until the run ends; each step is memoized as completed with its output (null for other steps). */
 export async function runToEnd(body: Body, most = 100): Promise<Op[]> {
   const workflows = registry();
   workflows.workflow("w", {}, body);
-  const memo = new Map<string, unknown>();
-  const ops: Op[] = [];
-  while (ops.length < most) {
-    const op = await ask(workflows, memo);
-    ops.push(op);
-    if (op["op"] === "run_completed" || op["op"] === "run_failed") return ops;
-    assert.ok(!memo.has(op["id"]), `step ${op["id"]} was answered twice`);
-    const output = op["op"] === "send_event" ? { ids: ["01J0000000000000000000000C"] } : (op["output"] ?? null);
-    memo.set(
-      op["id"],
-      op["op"] === "step_failed" ? { status: "failed", error: op["error"] } : { status: "completed", output },
-    );
-  }
-  return assert.fail(`the run did not end within ${most} invocations`);
+  return (await drive(workflows, { most })).ops;
 }
 
 /** Lets everything that is ready go on. */

@@ -75,6 +75,18 @@ wf.workflow("gather", {}, async (ctx, step) => {
   return { letters, doubled, sent: ids.length };
 });
 
+wf.workflow("many", { checkpoint: { maxSteps: 5, maxTime: "10s" } }, async (ctx, step) => {
+  let total = 0;
+  for (let number = 0; number < 12; number += 1) {
+    total += await step.run("add", () => {
+      note(ctx, `add-${number}`);
+      return number;
+    });
+  }
+  await step.sleep("nap", "100ms");
+  return total + (await step.run("after", () => 1));
+});
+
 wf.workflow("nested", { retries: 3 }, async (_ctx, step) =>
   step.run("outer", async () => {
     await step.run("inner", () => 1);
