@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.core.domain.expression import match_and_if
+from services.core.domain.expression import match_and_if, value_at
 from services.core.domain.json_value import hash_value
 from services.core.domain.matching import (
     NAME_ALONE,
     SCAN,
+    equal_text,
     event_value,
     holds,
     lookup_keys,
@@ -76,6 +77,22 @@ def test_the_index_never_hides_a_wait_whose_condition_holds(condition: str | Non
     key = wait_key("paid", condition, event(trigger))
     if holds(key.condition, event(incoming)):
         assert found(condition, trigger, incoming, paths=["data.other", "data.k[7]"])
+
+
+@given(condition=CONDITIONS, trigger=OBJECTS, incoming=OBJECTS)
+@settings(max_examples=400, deadline=None)
+def test_a_condition_of_the_text_of_an_equality_needs_no_judge(
+    condition: str | None, trigger: Any, incoming: Any
+) -> None:
+    key = wait_key("paid", condition, event(trigger))
+    if key.path is None:
+        return
+    value = value_at(key.path, event(incoming))
+    text = equal_text(key.path, value)
+    if text == key.condition:
+        assert holds(key.condition, event(incoming))
+    elif condition == match_and_if("data.k", None) and not isinstance(value, list | dict):
+        assert not (type(value) is type(trigger.get("k")) and holds(key.condition, event(incoming)))
 
 
 @pytest.mark.parametrize(

@@ -196,7 +196,24 @@ def index_key(condition: Condition) -> tuple[str, int] | None:
 
 def value_at(path: str, async_event: JsonValue) -> JsonValue:
     """The value at a path that `index_key` gave, in an incoming event; null where there is none."""
-    return _value_at(tuple(path.split(".")) if "[" not in path else parse_path(path), async_event)
+    return _value_at(_keys(path), async_event)
+
+
+def _keys(path: str) -> tuple[Key, ...]:
+    return tuple(path.split(".")) if "[" not in path else parse_path(path)
+
+
+def equality(path: str, value: JsonValue) -> Condition:
+    """`async.<path> == value`, for a path as `index_key` gives it."""
+    return Compare("==", Path("async", _keys(path)), Literal(value))
+
+
+def in_order(condition: Condition) -> Condition:
+    """A condition that is a single equality, with its constant on the right: so all that say the same have one text."""
+    match condition:
+        case Compare("==", Literal() as left, Path() as right):
+            return Compare("==", right, left)
+    return condition
 
 
 def _checked(text: object) -> str:

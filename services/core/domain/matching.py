@@ -16,6 +16,8 @@ from services.core.domain.expression import (
     condition_from_json,
     condition_holds,
     condition_to_json,
+    equality,
+    in_order,
     index_key,
     parse_joined,
     specialize,
@@ -30,6 +32,8 @@ SCAN = (0, 0)
 NAME_ALONE = (0, 1)
 """The key of waits without a condition: every event of their name hits them."""
 
+_MAX_PLAIN = 200
+_MAX_INT = 1 << 63
 _MAX_PATH = 500  # characters, all ASCII: a longer one does not fit into an index row of Postgres
 
 
@@ -64,7 +68,7 @@ def wait_key(event_name: str, condition: str | None, trigger: dict[str, Any]) ->
         return WaitKey(name_h, None, *NAME_ALONE, None)
     special = specialize(parse_joined(condition), trigger)
     key = index_key(special)
-    text = condition_to_json(special)
+    text = condition_to_json(in_order(special))
     if key is None or len(key[0]) > _MAX_PATH:
         return WaitKey(name_h, None, *SCAN, text)
     path, val_h = key
@@ -83,6 +87,17 @@ def lookup_keys(event: dict[str, Any], paths: Iterable[tuple[str, int]]) -> list
     may be open on, with their hashes.
     """
     return [SCAN, NAME_ALONE, *((path_h, hash_value(value_at(path, event))) for path, path_h in paths)]
+
+
+def equal_text(path: str, value: Any) -> str | None:
+    """The condition, as waits store it, of those that ask for no more than this value at this path; None for a value
+    that is more than a short scalar.
+    """
+    if isinstance(value, str):
+        plain = len(value) <= _MAX_PLAIN
+    else:
+        plain = value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < _MAX_INT)
+    return condition_to_json(equality(path, value)) if plain else None
 
 
 def holds(condition: str | None, event: dict[str, Any]) -> bool:

@@ -8,58 +8,52 @@ first's end), then a fresh look at the waits, then the runs' rows in the order o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from uuid import UUID
 
 import asyncpg
 import msgspec
 
-from services.core.engine.accept_plan import AcceptRequest, EventPlan, cut, fill, new_plans
+from services.core.engine.accept_outcome import Item, Outcome
+from services.core.engine.accept_plan import AcceptRequest, EventPlan, cut, event_columns, fill, new_plans
+from services.core.engine.accept_quick import QuickAccept
+from services.core.engine.accept_starts import EventStarts
 from services.core.engine.dedupe import Accepted, begin_accept, firsts, next_context
 from services.core.engine.definitions import DefinitionsCache
 from services.core.engine.fan_out import INLINE, INLINE_BYTES, store_fan_out
 from services.core.engine.find_waits import PIECE, Hits, find_hits
-from services.core.engine.group_commit import Waiting
-from services.core.engine.hit_runs import Aftermath, Delivery, cancel_runs, lock_and_resume, resume_waits
-from services.core.engine.isolate import LOCK_MS, PATIENT_LOCK_MS, Busy, id_is_taken
+from services.core.engine.hit_runs import Aftermath, Delivery, cancel_runs, is_gated, lock_and_resume, resume_waits
+from services.core.engine.isolate import id_is_taken, waiting_for_locks
 from services.core.engine.run_traces import RunTraces
-from services.core.engine.starts import cancel_waits, insert_starts, start_row
-from services.core.runtime.ids import UlidFactory, ulid_unix_ms
+from services.core.engine.starts import insert_starts
+from services.core.runtime.clock import Clock
+from services.core.runtime.ids import UlidFactory
 from services.core.runtime.loop_share import LoopShare
 from services.core.runtime.off_loop import OffLoop
-from services.core.store.commit_item import StartRow, WaitRow
 from services.core.store.database import Database
 from services.core.store.queries import queries
 
 _MANY_WAITS = 16
 _SHARED_BYTES = 16 * 1024
 
-Item = Waiting[AcceptRequest, list[Accepted]]
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What an accepted batch leaves to be done and told."""
-
-    answers: list[tuple[Item, list[Accepted]]] = field(default_factory=list)
-    aftermath: Aftermath = field(default_factory=Aftermath)
-    started: list[tuple[AcceptRequest, UUID, str, str | None]] = field(default_factory=list)
-    """Request, run, workflow and the run's trace."""
-    followed: set[UUID] = field(default_factory=set)
-    """Requests, by their accept ids, whose effects go on after the commit: they are answered when those are done."""
-
 
 class AcceptTransaction:
     """Accepts requests of one tenant in one transaction."""
 
     def __init__(
-        self, database: Database, definitions: DefinitionsCache, ids: UlidFactory, traces: RunTraces, off_loop: OffLoop
+        self,
+        database: Database,
+        definitions: DefinitionsCache,
+        ids: UlidFactory,
+        traces: RunTraces,
+        off_loop: OffLoop,
+        clock: Clock,
     ) -> None:
         self._database = database
         self._definitions = definitions
         self._ids = ids
         self._traces = traces
         self._off_loop = off_loop
+        self._quick = QuickAccept(database, definitions, ids, traces, off_loop, clock)
 
     async def carry_out(self, tenant: int, batch: Sequence[Item], *, again: bool, patient: bool) -> Outcome:
         """Accept all that the requests hold, or none. Raises Busy where a lock is not to be had soon, and what the
@@ -74,13 +68,11 @@ class AcceptTransaction:
         requests = list(unique.values())
         batch = [item for item in batch if not item.settled]
         outcome = Outcome()
-        async with self._database.transaction() as connection:
-            try:
-                found = await self._accept(connection, tenant, requests, outcome, again=again, patient=patient)
-            except asyncpg.LockNotAvailableError:
-                if patient:
-                    raise
-                raise Busy from None
+        found = None if again else await self._quick.accept(tenant, requests, outcome, patient=patient)
+        if found is None:
+            async with self._database.transaction() as connection:
+                with waiting_for_locks(patient=patient) as lock_ms:
+                    found = await self._accept(connection, tenant, requests, outcome, again=again, lock_ms=lock_ms)
         outcome.answers = [(item, found[item.item.accept_id]) for item in batch]
         return outcome
 
@@ -92,13 +84,12 @@ class AcceptTransaction:
         outcome: Outcome,
         *,
         again: bool,
-        patient: bool,
+        lock_ms: int,
     ) -> dict[UUID, list[Accepted]]:
         """What became of each request's events, by its accept id."""
         places = [(request, place) for request in requests for place in range(len(request.events))]
         events = [request.events[place] for request, place in places]
         first = firsts(events)
-        lock_ms = PATIENT_LOCK_MS if patient else LOCK_MS
         known, context = await begin_accept(
             connection,
             tenant,
@@ -109,6 +100,7 @@ class AcceptTransaction:
             again=again,
             lock_ms=lock_ms,
         )
+        self._quick.learn(tenant, events, context.paths)
         fresh = [place for place in range(len(events)) if first[place] == place and place not in known]
         share = LoopShare(PIECE)
         while fresh:
@@ -138,39 +130,9 @@ class AcceptTransaction:
         return found
 
     async def _start_runs(self, connection: asyncpg.Connection, plans: Sequence[EventPlan], outcome: Outcome) -> None:
-        starts: list[StartRow] = []
-        waits: list[WaitRow] = []
-        for plan in plans:
-            for entry in plan.starts:
-                run = self._ids.new()
-                starts.append(
-                    start_row(
-                        entry,
-                        run=run,
-                        source="queue" if plan.incoming.src == "q" else "event",
-                        event=plan.id,
-                        event_name=plan.incoming.name,
-                        event_ts=plan.ts,
-                        event_data=None,
-                        trigger=plan.value,
-                        test=plan.incoming.test,
-                        trace=self._traces.spans.place(plan.request.trace),
-                    )
-                )
-                waits += cancel_waits(entry, run, plan.value)
-        found = iter(zip(starts, await insert_starts(connection, starts, waits), strict=True))
-        aftermath = outcome.aftermath
-        for plan in plans:
-            for entry in plan.starts:
-                row, (run, is_new) = next(found)
-                plan.runs.append(run)
-                if is_new:
-                    outcome.started.append((plan.request, run, entry.name, row.trace))
-                    if row.ga is None:
-                        aftermath.ready.append(run)
-                    else:
-                        aftermath.gates.add((row.ga, row.gb))
-                        plan.goes_on = True
+        starts = EventStarts.of(plans, self._ids, self._traces.spans)
+        found = await insert_starts(connection, starts.rows, starts.waits)
+        outcome.started += starts.note(plans, found, outcome.aftermath)
 
 
 async def _hit(
@@ -229,7 +191,7 @@ async def _resume(
         for wait in row["waits"]:
             plan, _ = few[wait]
             plan.resumed += 1
-            plan.goes_on |= _is_gated(row)
+            plan.goes_on |= is_gated(row)
             if row["run"] not in plan.resumed_runs:
                 plan.resumed_runs.append(row["run"])
     for plan in many:
@@ -239,12 +201,7 @@ async def _resume(
         )
         plan.resumed = sum(len(row["waits"]) for row in rows)
         plan.resumed_runs = [row["run"] for row in rows]
-        plan.goes_on |= any(_is_gated(row) for row in rows)
-
-
-def _is_gated(row: asyncpg.Record) -> bool:
-    """Whether a run that was resumed, and that nobody holds, needs a slot first."""
-    return row["owner"] is None and row["ga"] is not None
+        plan.goes_on |= any(is_gated(row) for row in rows)
 
 
 async def _cancel(connection: asyncpg.Connection, plans: Sequence[EventPlan], aftermath: Aftermath) -> None:
@@ -259,19 +216,4 @@ async def _cancel(connection: asyncpg.Connection, plans: Sequence[EventPlan], af
 
 
 async def _store(connection: asyncpg.Connection, tenant: int, plans: Sequence[EventPlan]) -> None:
-    await connection.execute(
-        queries("engine")["store_events"],
-        tenant,
-        [plan.id for plan in plans],
-        [plan.incoming.name for plan in plans],
-        [plan.incoming.data for plan in plans],
-        [plan.ts for plan in plans],
-        [plan.incoming.event_id if plan.incoming.src == "u" else None for plan in plans],
-        [plan.incoming.source for plan in plans],
-        [plan.incoming.project for plan in plans],
-        [plan.incoming.run for plan in plans],
-        [plan.incoming.test for plan in plans],
-        [plan.effects for plan in plans],
-        [plan.request.trace for plan in plans],
-        [ulid_unix_ms(plan.id) for plan in plans],
-    )
+    await connection.execute(queries("engine")["store_events"], tenant, *event_columns(plans))

@@ -12,7 +12,8 @@ from functools import partial
 from uuid import UUID, uuid4
 
 from services.core.domain.errors import Unavailable
-from services.core.engine.accept_batch import AcceptTransaction, Item, Outcome
+from services.core.engine.accept_batch import AcceptTransaction
+from services.core.engine.accept_outcome import Item, Outcome
 from services.core.engine.accept_plan import AcceptRequest, Incoming
 from services.core.engine.dedupe import Accepted
 from services.core.engine.definitions import DefinitionsCache
@@ -55,13 +56,13 @@ class EventAcceptor:
         """`turns` are those of tenants at the database, where very much may be asked for at once."""
         self._turns = turns
         self._traces = traces or RunTraces.off(database)
-        self._transaction = AcceptTransaction(database, definitions, ids, self._traces, OffLoop("accept"))
+        self._clock = clock or SystemClock()
+        self._transaction = AcceptTransaction(database, definitions, ids, self._traces, OffLoop("accept"), self._clock)
         self._gates = Gates(database, hints)
         self._marks = RunMarks(database, hints, self._traces)
         self._fan_out = FanOutMarks(database, hints, traces)
         self._hints = hints
         self._ids = ids
-        self._clock = clock or SystemClock()
         self._isolating = Isolating(self._once)
         self._lines: dict[int, Line] = {}
         self._aside: Line = GroupCommit(self._commit_apart, self._clock, _ASIDE)

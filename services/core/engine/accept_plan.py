@@ -18,7 +18,7 @@ from services.core.domain.matching import event_value
 from services.core.domain.queue_message import queue_event_name
 from services.core.engine.definitions import ProjectEntry, TenantDefinitions, WorkflowEntry
 from services.core.engine.payload import event_payload
-from services.core.runtime.ids import ulid_text
+from services.core.runtime.ids import ulid_text, ulid_unix_ms
 from services.core.runtime.loop_share import LoopShare
 
 # Of the runs that an event resumed or cancelled, this many are kept by name; the counts are of all.
@@ -181,6 +181,24 @@ def _skipped(entry: WorkflowEntry, reason: str, definitions: TenantDefinitions) 
 
 def _texts(runs: Iterable[UUID]) -> list[str]:
     return [ulid_text(run) for run in runs]
+
+
+def event_columns(plans: Sequence[EventPlan]) -> list[list[Any]]:
+    """The arrays of `rt.store_events_v1`."""
+    return [
+        [plan.id for plan in plans],
+        [plan.incoming.name for plan in plans],
+        [plan.incoming.data for plan in plans],
+        [plan.ts for plan in plans],
+        [plan.incoming.event_id if plan.incoming.src == "u" else None for plan in plans],
+        [plan.incoming.source for plan in plans],
+        [plan.incoming.project for plan in plans],
+        [plan.incoming.run for plan in plans],
+        [plan.incoming.test for plan in plans],
+        [plan.effects for plan in plans],
+        [plan.request.trace for plan in plans],
+        [ulid_unix_ms(plan.id) for plan in plans],
+    ]
 
 
 def cut(events: Sequence[Incoming], definitions: TenantDefinitions) -> int:

@@ -53,6 +53,11 @@ class Aftermath:
         traces.ended((tenant, run) for run in self.ended)
 
 
+def is_gated(row: asyncpg.Record) -> bool:
+    """Whether a run that was resumed, and that nobody holds, needs a slot first."""
+    return row["owner"] is None and row["ga"] is not None
+
+
 async def lock_runs(connection: asyncpg.Connection, tenant: int, runs: Sequence[UUID]) -> None:
     """Lock the live rows of runs, waiting for them in the one order (rulings C11)."""
     await connection.fetch(queries("engine")["lock_runs"], tenant, runs)

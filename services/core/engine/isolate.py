@@ -5,7 +5,8 @@ would have to wait for somebody else's transaction, each goes by itself.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
 import asyncpg
@@ -26,6 +27,19 @@ _REFUSED = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncp
 
 class Busy(Exception):
     """One of a batch has to wait for somebody else's transaction."""
+
+
+@contextmanager
+def waiting_for_locks(*, patient: bool) -> Iterator[int]:
+    """For how many milliseconds to wait for a lock. Where one is not to be had by then this raises Busy, or for who is
+    patient what the driver does.
+    """
+    try:
+        yield PATIENT_LOCK_MS if patient else LOCK_MS
+    except asyncpg.LockNotAvailableError:
+        if patient:
+            raise
+        raise Busy from None
 
 
 class Resendable(Protocol):

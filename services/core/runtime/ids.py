@@ -35,6 +35,10 @@ class UlidFactory:
         self._random = source
         self._last = 0
 
+    def now_ms(self) -> int:
+        """What the clock shows that ids are stamped by, unix milliseconds."""
+        return self._clock.unix_ms()
+
     def new(self) -> uuid.UUID:
         """The next id, greater than every id this factory made before."""
         return self.block(1)

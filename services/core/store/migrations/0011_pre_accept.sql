@@ -94,3 +94,151 @@ begin
             using array(select u.id from unnest(p_tenant, p_id) u(tenant, id) where u.tenant = v_tenant), v_tenant;
     end loop;
 end $$;
+
+-- Store accepted events. The time in an id is when the id was made, by another clock: where that is not about now a look back is
+-- told (see past_events).
+create function rt.store_events_v1(
+    p_tenant int, p_id uuid[], p_name text[], p_data text[], p_ts bigint[], p_event_id text[], p_source text[], p_project int[],
+    p_run uuid[], p_test bool[], p_effects text[], p_trace text[], p_id_ms bigint[]
+) returns void language sql as $$
+    insert into rt.events (tenant, id, name, data, ts, event_id, source, project, run, test, effects, trace, odd_id)
+    select p_tenant, u.id, u.name, u.data, u.ts, u.event_id, u.source, u.project, u.run, u.test, u.effects, u.trace,
+           u.id_ms - n.ms not between -45000 and 4000
+    from unnest(p_id, p_name, p_data, p_ts, p_event_id, p_source, p_project, p_run, p_test, p_effects, p_trace, p_id_ms)
+         u(id, name, data, ts, event_id, source, project, run, test, effects, trace, id_ms),
+         (select rt.ms(rt.now()) as ms) n
+$$;
+
+-- An id as a ULID, as the API shows it.
+create function rt.ulid_text(p_id uuid) returns text language sql immutable parallel safe as $$
+    select string_agg(substr('0123456789ABCDEFGHJKMNPQRSTVWXYZ', substring(b.b from n * 5 + 1 for 5)::int + 1, 1), '' order by n)
+    from (select '00'::bit(2) || ('x' || replace(p_id::text, '-', ''))::bit(128) as b) b, generate_series(0, 25) n
+$$;
+
+-- Whether events may be accepted as they were prepared: under this version of the definitions, looking along these paths of
+-- their names. A path too many does no harm.
+create function rt.prepared_v1(p_tenant int, p_version bigint, p_name_h bigint[], p_path_name_h bigint[], p_path text[])
+returns bool language sql volatile as $$
+    select exists (select from rt.defs_version d where d.tenant = p_tenant and d.v = p_version)
+       and not exists (
+        select from rt.wait_path p where p.tenant = p_tenant and p.name_h = any (p_name_h)
+            and not exists (select from unnest(p_path_name_h, p_path) u(name_h, path) where u.name_h = p.name_h and u.path = p.path))
+$$;
+
+-- Accept events of a tenant in one call, if nothing is left to be thought about that only the caller can. Else nothing is
+-- changed, and the caller does it step by step (`begin_accept_v1` and what follows), in a transaction of its own. That is so
+-- for a duplicate, for other definitions or paths than were prepared for, for a wait whose condition is not just the text that is
+-- offered with its key (`k_cond`, null: never; the wait has none: always), for an event that cancels, and for very many waits.
+-- The order is that of the steps (rulings C8–C11): ids first, then the waits, then the runs' rows, then the starts.
+-- The keys (k_…) are different ones, each with the place (from 0) of the first event that looks under it. No start may have an
+-- idempotency key. p_now_ms is what the caller took the time to be; an event is not accepted so where it was far off.
+-- Answers a row that says what came of it (done; other: something is not as it was prepared for; judge: waits must be judged, of
+-- events at these places), and one for each run that got something, with the places of the events that it got.
+create function rt.accept_v1(
+    p_lock_ms int, p_tenant int, p_version bigint, p_now_ms bigint, p_traced bool,
+    i_src text[], i_eid text[], i_event uuid[], i_accept uuid[],
+    p_name_h bigint[], p_path_name_h bigint[], p_path text[],
+    k_place int[], k_name_h bigint[], k_path_h bigint[], k_val_h bigint[], k_cond text[],
+    e_id uuid[], e_name text[], e_data text[], e_ts bigint[], e_event_id text[], e_source text[], e_project int[], e_run uuid[],
+    e_test bool[], e_effects text[], e_trace text[], e_id_ms bigint[],
+    r_id uuid[], r_tenant int[], r_wf int[], r_project int[], r_source text[],
+    r_event uuid[], r_event_name text[], r_event_ts bigint[], r_event_data text[],
+    r_idem text[], r_test bool[], r_parent uuid[], r_replay_of uuid[], r_tags text[], r_version text[], r_trace text[],
+    r_max_att smallint[], r_timeout_ms bigint[], r_delay_ms bigint[], r_at_ms bigint[], r_prio smallint[],
+    r_gv bigint[], r_ga bigint[], r_gb bigint[],
+    w_run uuid[], w_tenant int[], w_id uuid[], w_kind text[], w_seq int[], w_sid text[], w_name text[], w_fields text[],
+    w_event text[], w_name_h bigint[], w_path text[], w_path_h bigint[], w_val_h bigint[], w_cond text[],
+    w_child uuid[], w_delay_ms bigint[], w_at_ms bigint[], w_arming bool[], w_lookback_ms bigint[]
+) returns table (came_of text, run uuid, owner bigint, ga bigint, gb bigint, resolved text, places int[]) language plpgsql as $$
+#variable_conflict use_column
+declare
+    v_most constant int := 500;
+    v_most_each constant int := 16;
+    v_plain bool := true;
+    v_wait uuid[]; v_run uuid[]; v_place int[]; v_status text[]; v_payload text[]; v_event uuid[];
+    v_got uuid[]; v_got_place int[];
+    v_row record;
+begin
+    perform set_config('lock_timeout', p_lock_ms::text, true), pg_current_xact_id();
+    if cardinality(i_eid) > 0 then
+        with x as (
+            insert into rt.event_ids (tenant, src, eid, event, accept_id)
+            select p_tenant, u.src::"char", u.eid, u.event, u.accept
+            from unnest(i_src, i_eid, i_event, i_accept) u(src, eid, event, accept) order by u.src, u.eid
+            on conflict do nothing returning 1
+        )
+        select count(*) = cardinality(i_eid) into v_plain from x;
+    end if;
+    v_plain := v_plain and abs(rt.ms(rt.now()) - p_now_ms) <= 1000
+        and rt.prepared_v1(p_tenant, p_version, p_name_h, p_path_name_h, p_path);
+    came_of := 'other';
+    if v_plain then
+        came_of := 'judge';
+        select array_agg(f.id), array_agg(f.run), array_agg(f.place), array_agg('c'::text),
+               coalesce(bool_and(f.kind = 'e' and (f.cond is null or f.cond is not distinct from f.offered)), true) and count(*) <= v_most
+            into v_wait, v_run, v_place, v_status, v_plain
+            from (select w.*, k.place, k.cond as offered
+                  from unnest(k_place, k_name_h, k_path_h, k_val_h, k_cond) k(place, name_h, path_h, val_h, cond)
+                  cross join lateral (
+                      select w.id, w.run, w.kind, w.cond, w.event, w.due_at from rt.wait w
+                      where w.tenant = p_tenant and w.name_h = k.name_h and w.path_h = k.path_h and w.val_h = k.val_h
+                          and w.kind in ('e', 'x')
+                      limit v_most + 1 offset 0
+                  ) w
+                  where w.event = e_name[k.place + 1] and (w.kind = 'e' or w.due_at is null or w.due_at > rt.now())
+                  limit v_most + 1) f;
+    end if;
+    if v_wait is not null and v_plain then
+        v_plain := not exists (select from unnest(v_place) p(place) group by p.place having count(*) > v_most_each);
+    end if;
+    if not v_plain then
+        if cardinality(i_eid) > 0 then
+            delete from rt.event_ids i using unnest(i_src, i_eid, i_event) u(src, eid, event)
+                where i.tenant = p_tenant and i.src = u.src::"char" and i.eid = u.eid and i.eid = any (i_eid) and i.event = u.event
+                  and i.xmin = pg_current_xact_id()::xid;
+        end if;
+        places := array(select distinct p.place from unnest(v_place) p(place));
+        return next;
+        return;
+    end if;
+    came_of := 'done';
+    return next;
+    if v_wait is not null then
+        select array_agg('{"id":"' || rt.ulid_text(e_id[p.place + 1]) || '","name":' || to_json(e_name[p.place + 1]) || ',"data":'
+                         || e_data[p.place + 1] || ',"ts":' || e_ts[p.place + 1] || '}' order by p.n),
+               array_agg(e_id[p.place + 1] order by p.n)
+            into v_payload, v_event from unnest(v_place) with ordinality p(place, n);
+        for v_row in
+            select d.* from rt.lock_and_deliver_v1(
+                p_tenant, v_run, v_wait, v_status, v_payload, array_fill(null::text, array[cardinality(v_wait)]), v_event, p_traced) d
+        loop
+            run := v_row.run; owner := v_row.owner; ga := v_row.ga; gb := v_row.gb; resolved := v_row.resolved;
+            places := array(select v_place[array_position(v_wait, w.id)] from unnest(v_row.waits) w(id));
+            v_got := v_got || array_fill(run, array[cardinality(places)]);
+            v_got_place := v_got_place || places;
+            return next;
+        end loop;
+        -- What each did, told with it. Its effects as they were prepared are those of an event that resumes nothing.
+        for v_row in
+            select g.place, count(*) as resumed, json_agg(distinct rt.ulid_text(g.run))::text as runs,
+                   position('"resumed": 0' in e_effects[g.place + 1]) as at
+            from unnest(v_got_place, v_got) g(place, run) group by g.place
+        loop
+            e_effects[v_row.place + 1] := overlay(
+                e_effects[v_row.place + 1] placing '"resumed": ' || v_row.resumed || ', "resumed_runs": ' || v_row.runs
+                from v_row.at for 12);
+        end loop;
+    end if;
+    if cardinality(r_id) > 0 then
+        perform from rt.start_v1(
+            r_id, r_tenant, r_wf, r_project, r_source, r_event, r_event_name, r_event_ts, r_event_data, r_idem, r_test, r_parent,
+            r_replay_of, r_tags, r_version, r_trace, r_max_att, r_timeout_ms, r_delay_ms, r_at_ms, r_prio, r_gv, r_ga, r_gb) s;
+    end if;
+    if cardinality(w_id) > 0 then
+        perform rt.wait_v1(
+            w_run, w_tenant, w_id, w_kind, w_seq, w_sid, w_name, w_fields, w_event, w_name_h, w_path, w_path_h, w_val_h, w_cond,
+            w_child, w_delay_ms, w_at_ms, w_arming, w_lookback_ms);
+    end if;
+    perform rt.store_events_v1(
+        p_tenant, e_id, e_name, e_data, e_ts, e_event_id, e_source, e_project, e_run, e_test, e_effects, e_trace, e_id_ms);
+end $$;

@@ -75,14 +75,10 @@ select count(*) from (
 select cond from rt.wait where id = $1;
 
 -- name: store_events
--- The time in an id is when the id was made, by another clock: where that is not about now a look back is told (see past_events).
-insert into rt.events (tenant, id, name, data, ts, event_id, source, project, run, test, effects, trace, odd_id)
-select $1, u.id, u.name, u.data, u.ts, u.event_id, u.source, u.project, u.run, u.test, u.effects, u.trace,
-       u.id_ms - n.ms not between -45000 and 4000
-from unnest($2::uuid[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::text[], $8::int[], $9::uuid[], $10::bool[], $11::text[],
-            $12::text[], $13::bigint[])
-     u(id, name, data, ts, event_id, source, project, run, test, effects, trace, id_ms),
-     (select rt.ms(rt.now()) as ms) n;
+select rt.store_events_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13);
+
+-- name: accept
+select * from rt.accept_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42, $43, $44, $45, $46, $47, $48, $49, $50, $51, $52, $53, $54, $55, $56, $57, $58, $59, $60, $61, $62, $63, $64, $65, $66, $67, $68, $69, $70, $71, $72);
 
 -- name: now_ms
 select rt.ms(rt.now());
