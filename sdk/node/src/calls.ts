@@ -3,19 +3,27 @@
 import { durationField, timeField } from "./duration.js";
 import { type Duration, StepArgumentError } from "./errors.js";
 import { shown, typeName } from "./shown.js";
+import type { Where } from "./middleware.js";
 import { encode } from "./values.js";
 
 const MAX_INPUT_BYTES = 32 * 1024;
 const MAX_EVENTS = 100;
 const MAX_RETRIES = 20;
 
-/** One call of a step method. `fields` are the op's own; only `run` has a `body`, to be executed now. */
+/** What becomes of the data of an event on its way out. */
+type EncodeData = (data: unknown) => Promise<unknown>;
+
+/**
+ * One call of a step method. `fields` are the op's own; only `run` has a `body`, to be executed now. `encoded` makes the
+ * fields with the data in them encoded, where there is data.
+ */
 export interface StepCall {
   readonly op: string;
   readonly userId: string;
   readonly fields: Readonly<Record<string, unknown>>;
   readonly body?: () => unknown;
   readonly args?: readonly unknown[];
+  readonly encoded?: (encode: EncodeData) => Promise<Readonly<Record<string, unknown>>>;
 }
 
 /** How long to wait for which event; see `step.waitForEvent`. */
@@ -86,7 +94,7 @@ export function invokeCall(userId: string, options: InvokeOptions): StepCall {
   }
   const fields: Record<string, unknown> = { workflow: name, data };
   if (given["timeout"] !== undefined) fields["timeout"] = durationField(given["timeout"], "timeout");
-  return { op: "invoke", userId, fields };
+  return { op: "invoke", userId, fields, encoded: async (encode) => ({ ...fields, data: await encode(data) }) };
 }
 
 /** `step.sendEvent`: one event or a list of 1–100. */
@@ -95,7 +103,11 @@ export function sendCall(userId: string, events: unknown): StepCall {
   if (listed.length < 1 || listed.length > MAX_EVENTS) {
     throw new StepArgumentError(`events: an event or a list of 1 to ${MAX_EVENTS} of them, not ${listed.length}`);
   }
-  return { op: "send_event", userId, fields: { events: listed.map(eventOf) } };
+  const given = listed.map(eventOf);
+  const encoded = async (encode: EncodeData): Promise<Record<string, unknown>> => ({
+    events: await Promise.all(given.map(async (event) => ({ ...event, data: await encode(event["data"] ?? {}) }))),
+  });
+  return { op: "send_event", userId, fields: { events: given }, encoded };
 }
 
 /** `options({ retries })` as the op carries it: attempts = retries + 1. */
@@ -107,12 +119,19 @@ export function maxAttemptsOf(options: { retries: number }): number {
   return (retries as number) + 1;
 }
 
+/** What a call resolves with, as middleware knows it; null for what the engine has made alone. */
+export function storedAs(call: StepCall): Where | null {
+  if (call.op === "run") return "step";
+  if (call.op === "invoke") return "run";
+  return call.op === "wait_for_event" ? "event" : null;
+}
+
 /** The JSON of the arguments of `run`, for the timeline; null if there are none, or they are not small JSON. */
-export function inputText(call: StepCall): string | null {
-  if (call.args === undefined) return null;
+export function inputText(args: unknown): string | null {
+  if (args === undefined) return null;
   let text: string;
   try {
-    text = encode(call.args);
+    text = encode(args);
   } catch {
     return null;
   }
@@ -131,7 +150,7 @@ function optionsOf(options: unknown, like: string, allowed: readonly string[]): 
   return options as Record<string, unknown>;
 }
 
-function eventOf(item: unknown, index: number): object {
+function eventOf(item: unknown, index: number): Record<string, unknown> {
   const event = typeof item === "object" && item !== null ? (item as Record<string, unknown>) : {};
   if (typeof event["name"] !== "string") {
     throw new StepArgumentError(`events[${index}]: an object with a name, like { name: 'order.paid', data: {} }`);

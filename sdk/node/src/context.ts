@@ -28,7 +28,6 @@ export class Context<E = Event> {
    */
   readonly traceContext: Readonly<Record<string, string>>;
   readonly #replay: Replay;
-  readonly #attempt: number;
   readonly #logger: ReplayLogger;
 
   constructor(request: ExecuteRequest, replay: Replay, logger: Logger, trace: Readonly<Record<string, string>>) {
@@ -38,7 +37,6 @@ export class Context<E = Event> {
     this.parentRunId = request.parentRunId;
     this.source = request.source;
     this.startedAt = request.startedAt;
-    this.#attempt = request.attempt;
     this.replay = request.replay;
     this.test = request.test;
     this.traceContext = trace;
@@ -49,7 +47,7 @@ export class Context<E = Event> {
 
   /** From 0, the attempts so far of the step about to run again, or of the function. */
   get attempt(): number {
-    return this.#replay.hasProgressed ? 0 : this.#attempt;
+    return this.#replay.attempt;
   }
 
   /** The W3C `traceparent` of this invocation; null where the engine, or the platform in between, sends none. */

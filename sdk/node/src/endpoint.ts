@@ -4,6 +4,8 @@ import { Context } from "./context.js";
 import { type RequestHeaders, lowerNames } from "./headers.js";
 import type { Logger } from "./logger.js";
 import { LostSteps } from "./lost-steps.js";
+import type { Middleware } from "./middleware.js";
+import type { Pipeline } from "./pipeline.js";
 import {
   type Answer,
   type ExecuteRequest,
@@ -28,6 +30,7 @@ export interface EndpointParts {
   readonly clock: () => number;
   readonly logger: Logger;
   readonly captureInput: boolean;
+  readonly pipeline: Pipeline;
 }
 
 /** Answers engine requests for a set of workflows. */
@@ -70,20 +73,28 @@ export class Endpoint {
     headers: Map<string, string>,
     began: number,
   ): Promise<string> {
-    const { logger, captureInput } = this.#parts;
-    const watch = this.#lostSteps.watch(workflow.name, request.runId);
+    const { logger, captureInput, pipeline } = this.#parts;
     const until = request.budgetMs === null ? null : began + request.budgetMs;
-    const replay = new Replay(request.steps, watch, captureInput, { maxOps: request.maxOps, until });
-    const context = new Context(
-      request,
-      replay,
-      logger,
-      traceContext((name) => headers.get(name)),
-    );
-    void run(workflow, context, replay);
+    const replay = new Replay({
+      run: request,
+      memo: request.steps,
+      watch: this.#lostSteps.watch(workflow.name, request.runId),
+      pipeline,
+      captureInput,
+      room: { maxOps: request.maxOps, until },
+    });
+    const trace = traceContext((name) => headers.get(name));
+    const event = await pipeline.decodeEvent(request.event).catch((error: unknown) => {
+      replay.fail(error);
+      return request.event;
+    });
+    const context = new Context({ ...request, event }, replay, logger, trace);
+    const begun: Middleware[] = [];
+    void run(workflow, context, replay, pipeline, begun);
     const report = await replay.ended;
     context.close();
     this.#logFailure(context, report);
+    await pipeline.ends("invocationEnds", begun, context, report.outcome);
     return report.ops;
   }
 
@@ -98,7 +109,21 @@ export class Endpoint {
 }
 
 /** Never rejects: what the function throws is reported, or comes after the op and does not count. */
-async function run(workflow: Workflow, context: Context<unknown>, replay: Replay): Promise<void> {
+async function run(
+  workflow: Workflow,
+  context: Context<unknown>,
+  replay: Replay,
+  pipeline: Pipeline,
+  begun: Middleware[],
+): Promise<void> {
+  if (pipeline.hears("invocation") && !replay.isOver) {
+    try {
+      await pipeline.starts("invocationStarts", begun, context);
+    } catch (error) {
+      replay.fail(error);
+    }
+  }
+  if (replay.isOver) return;
   try {
     replay.returned(await workflow.fn(context, new Step(replay)));
   } catch (error) {

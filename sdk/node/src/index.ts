@@ -19,6 +19,7 @@ export type { Event, EventMap, OutgoingEvent } from "./event.js";
 export type { RequestHeaders } from "./headers.js";
 export type { Jsonified } from "./jsonified.js";
 export type { Logger } from "./logger.js";
+export type { InvocationOutcome, Middleware, StepInfo, StepOutcome, Where } from "./middleware.js";
 export type { Answer } from "./protocol.js";
 export type { FaasResult } from "./serving/faas.js";
 export type { ServeOptions } from "./serving/serve-options.js";

@@ -11,39 +11,24 @@
  * the same order, the answer ends.
  */
 
-import { AsyncLocalStorage } from "node:async_hooks";
-import { AnswerOps, ONE_OP, type Room } from "./answer-ops.js";
-import { type StepCall, inputText } from "./calls.js";
+import { AnswerOps, ONE_OP } from "./answer-ops.js";
+import { type StepCall, storedAs } from "./calls.js";
 import { Drain } from "./drain.js";
 import { InvokeError, NestedStepError, StepError, StepNotAwaitedError, UnknownStepStatusError } from "./errors.js";
+import { type FailedAttempt, type InvocationParts, type Made, execute, opText, stepAround } from "./execution.js";
 import { failureOf } from "./failures.js";
-import type { StepWatch } from "./lost-steps.js";
+import type { InvocationOutcome } from "./middleware.js";
 import type { StoredStep } from "./protocol.js";
 import { shown } from "./shown.js";
 import { StepIds } from "./step-ids.js";
 import { encode } from "./values.js";
 
-/** The step whose body is being executed in this context: how a nested call is told from a parallel one. */
-const executing = new AsyncLocalStorage<{ replay: Replay; stepId: string }>();
-
-/** The error of a failed attempt, without its stack; `stepId` is null when the workflow function failed. */
-export interface FailedAttempt {
-  readonly stepId: string | null;
-  readonly name: string;
-  readonly message: string;
-}
-
 /** What an invocation is answered with: ops as JSON, and what failed if the last one says that something did. */
 export interface Report {
   readonly ops: string;
   readonly failure: FailedAttempt | null;
-}
-
-/** An op as JSON. `output` is what the step has come to, null for one that the answer ends with. */
-interface Made {
-  readonly text: string;
-  readonly output: string | null;
-  readonly failure: FailedAttempt | null;
+  /** As middleware is told. */
+  readonly outcome: InvocationOutcome;
 }
 
 /** A call that is awaited. */
@@ -68,7 +53,10 @@ export class Replay {
   readonly #ids = new StepIds();
   readonly #notAwaited = new Set<string>();
   readonly #drain = new Drain();
+  readonly #parts: InvocationParts;
   #pending = 0;
+  /** Whether a stored result is being decoded, or the output of the run encoded: calls wait for their turn. */
+  #isBusy = false;
   /** The step that is being executed, or that the answer ends with. */
   #owner: string | null = null;
   #lastStep = "";
@@ -77,13 +65,9 @@ export class Replay {
   /** Results that the code is given when no call waits for its turn. */
   #settle: (() => void)[] = [];
 
-  constructor(
-    private readonly memo: ReadonlyMap<string, StoredStep>,
-    private readonly watch: StepWatch,
-    private readonly captureInput: boolean,
-    room: Room = ONE_OP,
-  ) {
-    this.#ops = new AnswerOps(room);
+  constructor(parts: InvocationParts) {
+    this.#parts = parts;
+    this.#ops = new AnswerOps(parts.room ?? ONE_OP);
     this.ended = new Promise((resolve) => {
       this.#end = resolve;
     });
@@ -96,7 +80,12 @@ export class Replay {
 
   /** Whether the code running now has run in an earlier invocation, as far as the memoized steps tell. */
   get isReplaying(): boolean {
-    return this.#owner === null && !this.hasProgressed && this.recalled < this.memo.size;
+    return this.#owner === null && !this.hasProgressed && this.recalled < this.#parts.memo.size;
+  }
+
+  /** Attempts so far, of the step that is executed or of the function. */
+  get attempt(): number {
+    return this.hasProgressed ? 0 : this.#parts.run.attempt;
   }
 
   /** The step id of a call, in call order; null for one that waits for ever. Refuses a call from inside a body. */
@@ -107,7 +96,7 @@ export class Replay {
     if (this.#owner !== null || (this.hasProgressed && this.#drain.isOver)) this.#endsWithNext = true;
     const stepId = this.#ids.assign(call.userId);
     this.#pending += 1;
-    if (this.#pending > 1) this.watch.isConcurrent = true;
+    if (this.#pending > 1) this.#parts.watch.isConcurrent = true;
     this.#notAwaited.add(stepId);
     return stepId;
   }
@@ -133,15 +122,33 @@ export class Replay {
       this.fail(new StepNotAwaitedError([...this.#notAwaited]));
       return;
     }
-    let output: string;
-    try {
-      output = encode(value, "the workflow's return value");
-    } catch (error) {
-      this.fail(error);
+    const what = "the workflow's return value";
+    const complete = (output: unknown): void => {
+      this.#record(`{"op":"run_completed","output":${encode(output, what)}}`, "completed");
+      this.#parts.watch.ended();
+    };
+    const { pipeline } = this.#parts;
+    if (pipeline.encodesNothing) {
+      this.#orFail(() => complete(value));
       return;
     }
-    this.#record(`{"op":"run_completed","output":${output}}`);
-    this.watch.ended();
+    this.#isBusy = true;
+    // Through JSON first: what JSON cannot hold is refused before anybody encodes it.
+    this.#orFail(() => {
+      const plain: unknown = JSON.parse(encode(value, what));
+      pipeline.encode(plain, "run").then(
+        (output) => this.#orFail(() => complete(output)),
+        (error: unknown) => this.fail(error),
+      );
+    });
+  }
+
+  #orFail(act: () => void): void {
+    try {
+      act();
+    } catch (error) {
+      this.fail(error);
+    }
   }
 
   /** The workflow function threw; counts only if no step is being executed. */
@@ -152,7 +159,7 @@ export class Replay {
   /** The invocation fails, unless its answer is known. */
   fail(error: unknown): void {
     const failure = failureOf(error);
-    this.#record(opText({ op: "run_failed", ...failure }), { stepId: null, ...failure.error });
+    this.#record(opText({ op: "run_failed", ...failure }), "failed", { stepId: null, ...failure.error });
   }
 
   /** Whether the function ended while the answer is known, or a step decides it: nobody is left to go on after that. */
@@ -163,17 +170,20 @@ export class Replay {
 
   /** A call that is made, or awaited, by the body of a step: it would wait for itself. */
   #refuseNested(call: StepCall): void {
-    const outer = executing.getStore();
-    if (outer !== undefined && outer.replay === this) this.fail(new NestedStepError(call.userId, outer.stepId));
+    const outer = stepAround(this);
+    if (outer !== null) this.fail(new NestedStepError(call.userId, outer));
   }
 
   /** The last op, after which the answer is known; without it where it does not fit: then it is made once more. */
-  #record(op: string, failure: FailedAttempt | null = null): void {
-    if (!this.isOver) this.#answer(this.#ops.add(op) ? failure : null);
+  #record(op: string, status: InvocationOutcome["status"], failure: FailedAttempt | null = null): void {
+    if (this.isOver) return;
+    if (this.#ops.add(op)) this.#answer(status, failure);
+    else this.#answer("continues", null);
   }
 
-  #answer(failure: FailedAttempt | null): void {
-    this.#report = { ops: String(this.#ops), failure };
+  #answer(status: InvocationOutcome["status"], failure: FailedAttempt | null): void {
+    const error = failure === null ? null : { name: failure.name, message: failure.message };
+    this.#report = { ops: String(this.#ops), failure, outcome: { status, error } };
     this.#turns = [];
     this.#settle = [];
     this.#drain.stop();
@@ -183,7 +193,7 @@ export class Replay {
   /** Takes turns until a step is being executed; when all have had theirs, the code is given what they came to. */
   #goOn(): void {
     for (let turn = this.#nextTurn(); turn !== undefined; turn = this.#nextTurn()) this.#take(turn);
-    if (this.isOver || this.#owner !== null) return;
+    if (this.isOver || this.#isBusy || this.#owner !== null) return;
     const settle = this.#settle;
     this.#settle = [];
     if (this.hasProgressed) this.#drain.begin();
@@ -191,16 +201,16 @@ export class Replay {
   }
 
   #nextTurn(): Turn | undefined {
-    return this.isOver || this.#owner !== null ? undefined : this.#turns.shift();
+    return this.isOver || this.#isBusy || this.#owner !== null ? undefined : this.#turns.shift();
   }
 
   #take(turn: Turn): void {
     const { call, stepId } = turn;
-    const stored = this.memo.get(stepId);
+    const stored = this.#parts.memo.get(stepId);
     if (stored !== undefined) this.#recall(turn, stored);
     else if (this.hasProgressed && (this.#endsWithNext || (call.body !== undefined && this.#ops.isLate))) this.#finish();
     else {
-      const fault = this.watch.executes(stepId, this.#ids);
+      const fault = this.#parts.watch.executes(stepId, this.#ids);
       if (fault !== null) this.fail(fault);
       else this.#own(turn);
     }
@@ -209,32 +219,67 @@ export class Replay {
   #recall({ call, stepId, resolve, reject }: Turn, stored: StoredStep): void {
     this.recalled += 1;
     this.#pending -= 1;
-    if (stored.status === "completed") this.#settle.push(() => resolve(stored.output ?? null));
+    const output = stored.output ?? null;
+    if (stored.status === "completed" && this.#isDecoded(call)) {
+      this.#isBusy = true;
+      this.#decoded(call, output).then(
+        (value) => {
+          this.#isBusy = false;
+          this.#settle.push(() => resolve(value));
+          this.#goOn();
+        },
+        (error: unknown) => this.fail(error),
+      );
+    } else if (stored.status === "completed") this.#settle.push(() => resolve(output));
     else if (stored.status === "failed") this.#settle.push(() => reject(stepError(call, stepId, stored.error)));
     else this.fail(new UnknownStepStatusError(stepId, stored.status));
   }
 
   /** A step without a result: executed, or the end of the answer. Rejects if its fields cannot be held by JSON. */
   #own({ call, stepId, resolve, reject }: Turn): void {
-    if (call.body === undefined) {
-      let text: string;
-      try {
-        text = opText({ op: call.op, id: stepId, name: call.userId, ...call.fields });
-      } catch (error) {
-        this.#settle.push(() => reject(error));
-        return;
-      }
-      this.#owner = stepId;
-      this.#ends(stepId, { text, output: null, failure: null });
-    } else {
+    if (call.body !== undefined) {
       this.#owner = stepId;
       this.#drain.stop();
-      void this.#execute(call, stepId, call.body).then((made) => this.#executed(stepId, made, resolve));
+      const step = { replay: this, call, stepId, body: call.body, attempt: this.attempt };
+      void execute(this.#parts, step).then((made) => this.#executed(call, stepId, made, resolve));
+      return;
+    }
+    const made = (fields: object): Made => {
+      const text = opText({ op: call.op, id: stepId, name: call.userId, ...fields });
+      return { text, output: null, failure: null };
+    };
+    let plain: Made;
+    try {
+      plain = made(call.fields);
+    } catch (error) {
+      this.#settle.push(() => reject(error));
+      return;
+    }
+    this.#owner = stepId;
+    const { pipeline } = this.#parts;
+    if (call.encoded === undefined || pipeline.encodesNothing) this.#ends(stepId, plain);
+    else {
+      call.encoded((data) => pipeline.encodeData(data)).then(
+        (fields) => this.#orFail(() => this.#ends(stepId, made(fields))),
+        (error: unknown) => this.fail(error),
+      );
     }
   }
 
+  #isDecoded(call: StepCall): boolean {
+    return storedAs(call) !== null && !this.#parts.pipeline.decodesNothing;
+  }
+
+  /** What a call resolves with, of what is stored for it. */
+  async #decoded(call: StepCall, output: unknown): Promise<unknown> {
+    const { pipeline } = this.#parts;
+    const where = storedAs(call);
+    if (where === null || (where === "event" && output === null)) return output;
+    return where === "event" ? pipeline.decodeEvent(output as { data: unknown }) : pipeline.decode(output, where);
+  }
+
   /** The result of a function stands, and the code goes on, while there is room; any other op is the last one. */
-  #executed(stepId: string, made: Made, resolve: (value: unknown) => void): void {
+  #executed(call: StepCall, stepId: string, made: Made, resolve: (value: unknown) => void): void {
     if (this.isOver) return;
     const { text, output } = made;
     if (output === null) {
@@ -250,38 +295,32 @@ export class Replay {
       this.#finish();
       return;
     }
-    this.#owner = null;
-    this.hasProgressed = true;
-    this.#pending -= 1;
-    this.#settle.push(() => resolve(JSON.parse(output)));
-    this.#goOn();
+    const goOn = (value: unknown): void => {
+      if (this.#endsWithNext) {
+        this.#finish();
+        return;
+      }
+      this.#owner = null;
+      this.hasProgressed = true;
+      this.#pending -= 1;
+      this.#settle.push(() => resolve(value));
+      this.#goOn();
+    };
+    const value: unknown = JSON.parse(output);
+    if (this.#isDecoded(call)) this.#decoded(call, value).then(goOn, () => this.#finish());
+    else goOn(value);
   }
 
   #ends(stepId: string, { text, failure }: Made): void {
-    this.watch.answered(stepId, this.#ids);
-    this.#record(text, failure);
+    this.#parts.watch.answered(stepId, this.#ids);
+    this.#record(text, "continues", failure);
   }
 
   /** The invocation ends with the ops that there are. */
   #finish(): void {
-    this.watch.answered(this.#lastStep, this.#ids);
-    this.#answer(null);
-  }
-
-  async #execute(call: StepCall, stepId: string, body: () => unknown): Promise<Made> {
-    const named = { id: stepId, name: call.userId, ...call.fields };
-    const input = this.captureInput ? inputText(call) : null;
-    const started = performance.now();
-    try {
-      const value: unknown = await executing.run({ replay: this, stepId }, body);
-      const output = encode(value, `the return value of step ${shown(stepId)}`);
-      const text = opText({ op: "step_completed", ...named, duration_ms: since(started) }, { input, output });
-      return { text, output, failure: null };
-    } catch (error) {
-      const failure = failureOf(error);
-      const text = opText({ op: "step_failed", ...named, duration_ms: since(started), ...failure }, { input });
-      return { text, output: null, failure: { stepId, ...failure.error } };
-    }
+    if (this.isOver) return;
+    this.#parts.watch.answered(this.#lastStep, this.#ids);
+    this.#answer("continues", null);
   }
 }
 
@@ -302,14 +341,4 @@ function stepError(call: StepCall, stepId: string, error: unknown): StepError {
 
 function asText(value: unknown): string {
   return typeof value === "string" ? value : value == null ? "" : shown(value);
-}
-
-/** An op as JSON; `texts` are fields that are JSON already, null ones are left out. */
-function opText(fields: object, texts: Record<string, string | null> = {}): string {
-  const spliced = Object.entries(texts).flatMap(([name, text]) => (text === null ? [] : [`,"${name}":${text}`]));
-  return `${encode(fields, "the step's arguments").slice(0, -1)}${spliced.join("")}}`;
-}
-
-function since(started: number): number {
-  return Math.round(performance.now() - started);
 }

@@ -6,6 +6,8 @@ import { DefinitionError } from "./errors.js";
 import type { EventMap } from "./event.js";
 import { type RequestHeaders, answerHeaders } from "./headers.js";
 import type { Logger } from "./logger.js";
+import type { Middleware } from "./middleware.js";
+import { Pipeline } from "./pipeline.js";
 import type { Answer } from "./protocol.js";
 import { type FaasResult, answerFaas } from "./serving/faas.js";
 import { answerFetch } from "./serving/fetch.js";
@@ -25,6 +27,8 @@ export interface WorkflowsOptions {
   signingKeyFallback?: string | undefined;
   /** False keeps the arguments of `step.run` out of the timeline. */
   captureInput?: boolean | undefined;
+  /** What is done around every invocation and step, and to every value that is stored. */
+  middleware?: readonly Middleware[] | undefined;
   /** Where the SDK and `ctx.logger` write; the console by default. */
   logger?: Logger | undefined;
   /** Unix seconds. */
@@ -54,6 +58,7 @@ export class Workflows<Events extends EventMap = Record<string, Record<string, a
       clock: options.clock ?? (() => Date.now() / 1000),
       logger: this.#logger,
       captureInput: options.captureInput ?? true,
+      pipeline: new Pipeline(options.middleware ?? [], this.#logger),
     });
   }
 

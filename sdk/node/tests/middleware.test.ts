@@ -1,0 +1,295 @@
+/** Middleware: hooks and their order, and values on their way to the engine and back. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+import { type Middleware, RetryAfterError } from "../src/index.js";
+import { type Body, Lines, type Op, ask, askAll, drive, registry, turn } from "./engine.js";
+import { encryption } from "./encryption.js";
+
+const done = (output: unknown): Record<string, unknown> => ({ status: "completed", output });
+
+/** Middleware that tells what it is told. */
+function told(name: string, lines: string[]): Middleware {
+  return {
+    invocationStarts: (ctx) => void lines.push(`${name} starts ${ctx.runId}`),
+    invocationEnds: async (_ctx, { status, error }) => {
+      await turn();
+      lines.push(`${name} ends ${[status, ...(error === null ? [] : [error.message])].join(" ")}`);
+    },
+    stepStarts: async (step) => {
+      await turn();
+      lines.push(`${name} step ${step.id} of ${step.name}, attempt ${step.attempt}, ${JSON.stringify(step.args)}`);
+    },
+    stepEnds: (step, outcome) => {
+      const what = outcome.status === "completed" ? outcome.output : outcome.error;
+      lines.push(`${name} step ${step.id} ${outcome.status} ${what}`);
+    },
+  };
+}
+
+const run = { id: "r", attempt: 0 };
+
+test("hooks are called around invocations and steps, the first one outermost; not for what is replayed", async () => {
+  const lines: string[] = [];
+  const workflows = registry({ middleware: [told("a", lines), {}, told("b", lines)] });
+  workflows.workflow("w", {}, async (_ctx, step) => {
+    await step.run("one", () => lines.push("one"));
+    await step.run("one", (by: number) => (lines.push("two"), by), 2);
+    await step.sleep("nap", 1);
+    throw new RangeError("at the end");
+  });
+
+  await ask(workflows, { one: done(1) }, { run: { id: "r", attempt: 1 } });
+  assert.deepEqual(lines.splice(0), [
+    "a starts r",
+    "b starts r",
+    "a step one:1 of one, attempt 1, [2]",
+    "b step one:1 of one, attempt 1, [2]",
+    "two",
+    "b step one:1 completed 2",
+    "a step one:1 completed 2",
+    "b ends continues",
+    "a ends continues",
+  ]);
+  await ask(workflows, { one: done(1), "one:1": done(2) }, { run });
+  assert.deepEqual(lines.splice(0), ["a starts r", "b starts r", "b ends continues", "a ends continues"]);
+  await ask(workflows, { one: done(1), "one:1": done(2), nap: done(null) }, { run });
+  assert.deepEqual(lines.slice(2), ["b ends failed at the end", "a ends failed at the end"]);
+});
+
+test("a step that fails is told with what was thrown, and the answer waits for it", async () => {
+  const lines: string[] = [];
+  const workflows = registry({ middleware: [told("a", lines)] });
+  const body: Body = async (_ctx, step) =>
+    step.run("bad", () => {
+      throw new RetryAfterError("later", "5s");
+    });
+  workflows.workflow("w", {}, body);
+  const op = await ask(workflows, {}, { run });
+
+  assert.deepEqual([op["op"], op["retry_after"]], ["step_failed", "5s"]);
+  assert.deepEqual(lines.slice(2), ["a step bad failed RetryAfterError: later", "a ends continues later"]);
+});
+
+test("what a start throws fails the attempt, and those that have begun are told of the end", async () => {
+  const lines: string[] = [];
+  const bad = (hook: "invocationStarts" | "stepStarts"): Middleware => ({
+    [hook]: () => {
+      throw new Error("no connection");
+    },
+  });
+  const executed: string[] = [];
+  const ops: Op[] = [];
+  for (const middleware of [bad("invocationStarts"), bad("stepStarts")]) {
+    const workflows = registry({ middleware: [told("a", lines), middleware, told("c", lines)] });
+    workflows.workflow("w", {}, async (_ctx, step) => step.run("one", () => executed.push("one")));
+    ops.push(await ask(workflows, {}, { run }));
+  }
+
+  assert.deepEqual(executed, []);
+  assert.deepEqual(
+    ops.map((op) => [op["op"], op["error"].message, op["non_retriable"]]),
+    [
+      ["run_failed", "no connection", undefined],
+      ["step_failed", "no connection", undefined],
+    ],
+  );
+  assert.deepEqual(lines, [
+    "a starts r",
+    "a ends failed no connection",
+    "a starts r",
+    "c starts r",
+    "a step one of one, attempt 0, []",
+    "a step one failed Error: no connection",
+    "c ends continues no connection",
+    "a ends continues no connection",
+  ]);
+});
+
+test("what an end throws is logged, and the result stands", async () => {
+  const logger = new Lines();
+  const fault = (): never => {
+    throw new Error("no log");
+  };
+  const workflows = registry({ logger, middleware: [{ stepEnds: fault, invocationEnds: fault }] });
+  workflows.workflow("w", {}, async (_ctx, step) => step.run("one", () => 1));
+
+  assert.equal((await ask(workflows, {}, { run }))["output"], 1);
+  assert.deepEqual(
+    logger.all.map(([level, text]) => [level, text]),
+    [
+      ["error", "a middleware failed in stepEnds; the result stands"],
+      ["error", "a middleware failed in invocationEnds; the result stands"],
+    ],
+  );
+});
+
+/** Middleware that writes its name around a value. */
+const wrap = (name: string): Middleware => ({
+  encode: async (value, where) => {
+    await turn();
+    return { [`${name}-${where}`]: value };
+  },
+  decode: (value, where) => (value as Record<string, unknown>)[`${name}-${where}`],
+});
+
+test("values are encoded in the order of the list and decoded in reverse, whatever they are", async () => {
+  const workflows = registry({ middleware: [wrap("a"), wrap("b")] });
+  const seen: unknown[] = [];
+  workflows.workflow("w", {}, async (ctx, step) => {
+    seen.push(ctx.event.data);
+    seen.push(await step.run("run", (n: number) => n + 1, 1));
+    seen.push((await step.waitForEvent("wait", { event: "x" }))?.data);
+    seen.push(await step.waitForEvent("late", { event: "x" }));
+    seen.push(await step.sleep("nap", 1));
+    seen.push(await step.invoke("child", { workflow: "v", data: { n: 1 } }));
+    seen.push(await step.sendEvent("tell", [{ name: "y" }, { name: "z", data: { n: 2 } }]));
+    return "end";
+  });
+  const data = (value: unknown): object => ({ "b-event": { "a-event": value } });
+  const step = (value: unknown): object => done({ "b-step": { "a-step": value } });
+  const event = { id: "e", name: "x", data: data({ n: 0 }), ts: 1 };
+  const memo: Record<string, Record<string, unknown>> = {};
+  const next = (): Promise<Op> => ask(workflows, memo, { run, event });
+
+  const { duration_ms: _, ...op } = await next();
+  assert.deepEqual(op, {
+    op: "step_completed",
+    id: "run",
+    name: "run",
+    input: { "b-step": { "a-step": [1] } },
+    output: { "b-step": { "a-step": 2 } },
+  });
+  memo["run"] = step(2) as Record<string, unknown>;
+  await next();
+  memo["wait"] = done({ ...event, data: data({ waited: true }) });
+  memo["late"] = done(null);
+  memo["nap"] = done(null);
+  assert.deepEqual((await next())["data"], data({ n: 1 }));
+  memo["child"] = done({ "b-run": { "a-run": 3 } });
+  assert.deepEqual((await next())["events"], [
+    { name: "y", data: data({}) },
+    { name: "z", data: data({ n: 2 }) },
+  ]);
+  memo["tell"] = done({ ids: ["1", "2"] });
+  seen.length = 0;
+  assert.deepEqual(await next(), { op: "run_completed", output: { "b-run": { "a-run": "end" } } });
+  assert.deepEqual(seen, [{ n: 0 }, 2, { waited: true }, null, null, 3, { ids: ["1", "2"] }]);
+});
+
+test("a step that failed for good is thrown as ever, and results that JSON cannot hold are refused before", async () => {
+  const workflows = registry({ middleware: [wrap("a")] });
+  workflows.workflow("w", {}, async (_ctx, step) => {
+    const caught = await step.run("bad", () => 1).catch((error: unknown) => String(error));
+    return step.run("nan", () => ({ caught, n: Number.NaN }));
+  });
+  const op = await ask(workflows, { bad: { status: "failed", error: { name: "E", message: "no" } } });
+
+  assert.equal(op["error"].message, 'the return value of step "nan"["n"] is NaN: JSON has no NaN and no infinity');
+});
+
+test("what cannot be decoded or encoded fails the attempt and not the step that is stored", async () => {
+  const fault = (what: string): never => {
+    throw new Error(what);
+  };
+  const ops: Op[] = [];
+  const faults: Middleware[] = [
+    { decode: (value, where) => (where === "event" ? fault("event") : value) },
+    { decode: (value, where) => (where === "step" ? fault("step") : value) },
+    { encode: (value, where) => (where === "step" ? fault("result") : value) },
+    { encode: (value, where) => (where === "event" ? fault("data") : value) },
+    { encode: (_value, where) => (where === "event" ? "text" : 1) },
+    { encode: (value, where) => (where === "run" ? fault("output") : value) },
+  ];
+  for (const [index, middleware] of faults.entries()) {
+    const workflows = registry({ middleware: [middleware] });
+    workflows.workflow("w", {}, async (_ctx, step) => {
+      try {
+        await step.run("a", () => 1);
+        await step.run("b", () => 2);
+        if (index > 2 && index < 5) await step.sendEvent("c", { name: "x" });
+      } catch {
+        return "swallowed";
+      }
+      return "end";
+    });
+    const memo = index === 2 ? { a: done(1) } : { a: done(1), b: done(2) };
+    ops.push(await ask(workflows, memo));
+  }
+
+  assert.deepEqual(
+    ops.map((op) => [op["op"], op["error"].message, op["non_retriable"]]),
+    [
+      ["run_failed", "event", undefined],
+      ["run_failed", "step", undefined],
+      ["step_failed", "result", undefined],
+      ["run_failed", "data", undefined],
+      ["run_failed", "data of an event must be encoded as an object, not string", true],
+      ["run_failed", "output", undefined],
+    ],
+  );
+});
+
+test("steps that run together keep their order, however long decoding takes", async () => {
+  let calls = 0;
+  const slow: Middleware = {
+    encode: (value) => ({ value }),
+    decode: async (stored) => {
+      await sleep(((calls += 1) * 7) % 5);
+      return (stored as { value?: unknown }).value ?? stored;
+    },
+  };
+  const body: Body = async (_ctx, step) => {
+    const chain = async (name: string, count: number): Promise<unknown[]> => {
+      const made: unknown[] = [];
+      for (let number = 0; number < count; number += 1) made.push(await step.run("x", () => `${name}${number}`));
+      return made;
+    };
+    return Promise.all([chain("a", 3), chain("b", 2), step.run("x", () => "c")]);
+  };
+  const outputs: unknown[] = [];
+  for (const max_ops of [1, 2, 50]) {
+    const workflows = registry({ middleware: [slow] });
+    workflows.workflow("w", {}, body);
+    const { ops } = await drive(workflows, { more: { max_ops, event: { id: "e", name: "x", data: {}, ts: 1 } } });
+    outputs.push(ops.at(-1)?.["output"]);
+  }
+
+  const wanted = { value: [["a0", "a1", "a2"], ["b0", "b1"], "c"] };
+  assert.deepEqual(outputs, [wanted, wanted, wanted]);
+});
+
+test("with a checkpoint, code goes on with what a replay would decode", async () => {
+  const workflows = registry({ middleware: [{ encode: (value) => ({ value }), decode: (value) => ({ decoded: value }) }] });
+  workflows.workflow("w", {}, async (_ctx, step) => step.run("b", (a: unknown) => a, await step.run("a", () => 1)));
+  const ops = await askAll(workflows, {}, { max_ops: 50 });
+
+  assert.deepEqual(ops[1]?.["output"], { value: { decoded: { value: 1 } } });
+  assert.deepEqual(ops[2]?.["output"], { value: { decoded: ops[1]?.["output"] } });
+});
+
+test("encrypted, nothing that is stored can be read, and the workflow knows nothing of it", async () => {
+  const secret = new Uint8Array(32).fill(7);
+  const workflows = registry({ middleware: [await encryption(secret)] });
+  workflows.workflow("w", {}, async (ctx, step) => {
+    const card = await step.run("card", (id: string) => ({ number: `4111-${id}` }), "secret-argument");
+    await step.sendEvent("tell", { name: "order.paid", data: { order_id: "o-1", card } });
+    return { card, from: ctx.event.data["order_id"] };
+  });
+  const event = { id: "e", name: "order.created", data: { order_id: "o-1" }, ts: 1 };
+  const { ops, memo } = await drive(workflows, { more: { event } });
+  const text = JSON.stringify(ops);
+
+  assert.ok(!/4111|secret-argument/.test(text), text);
+  assert.match(memo.get("card").output, /^aes:/);
+  assert.deepEqual(Object.keys(ops[1]?.["events"][0].data), ["order_id", "sealed"]);
+  const { decode } = await encryption(secret);
+  const wanted = { card: { number: "4111-secret-argument" }, from: "o-1" };
+  assert.deepEqual(await decode?.(ops[2]?.["output"], "run"), wanted);
+
+  const other = registry({ middleware: [await encryption(new Uint8Array(32))] });
+  other.workflow("w", {}, async (_ctx, step) => step.run("card", () => "made again").catch(() => "swallowed"));
+  const op = await ask(other, Object.fromEntries(memo), { event });
+  assert.deepEqual([op["op"], op["error"].message], ["run_failed", "a value was encrypted with another key"]);
+});
