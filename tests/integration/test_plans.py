@@ -62,8 +62,7 @@ async def everything(rows: LiveRows) -> None:
     run = await rows.start_one(idem=f"s:{owner}")
     assert await rows.claim(owner, [run])
     await rows.commit(owner, run, keep=True, st="r")
-    for query, args in (("run_inputs", ([run],)), ("memoized", ([run],)), ("failing", ([run], [0]))):
-        await rows.rows(tenant_query("executor", query, rows.tenant), *args)
+    await rows.rows(tenant_query("executor", "load", rows.tenant), [run], [True], [True], [0], rows.tenant)
     waits = (
         rows.wait("e", run=run, sid="1", delay_ms=DAY_MS, event="paid", name_h=5, path_h=0, val_h=0),
         rows.wait("s", run=run, sid="2", delay_ms=0),

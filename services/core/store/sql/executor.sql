@@ -65,25 +65,33 @@ select * from rt.ready_tenants_v1();
 -- name: has_tenants
 select count(*) > 1 from (select from rt.tenant limit 2) t;
 
--- name: run_inputs
--- Rounded down: an instant that the clock has reached for certain.
-select r.id, r.source, r.event, r.event_name, r.event_ts, coalesce(r.event_data, e.data) as event_data,
-       r.test, r.parent, r.trace, floor(extract(epoch from rt.now()) * 1000)::bigint as reached_ms
-from {t}.runs r
+-- name: load
+-- What is stored of claimed runs, as one look sees it: a result that is delivered meanwhile is either among the steps or its wait
+-- is open. $2: whether the run has steps, $3 whether it may have open waits, $4 from which attempt on failures count, null: there
+-- are none. `reached_ms` is rounded down: an instant that the clock has reached for certain.
+select r.id, r.source, r.event, r.event_name, r.event_ts, coalesce(r.event_data, e.data) as event_data, r.test, r.parent, r.trace,
+       floor(extract(epoch from rt.now()) * 1000)::bigint as reached_ms,
+       (select d.v from rt.defs_version d where d.tenant = $5) as version,
+       s.sids, s.completed, s.results, s.unnamed, o.sids as open_sids, o.kinds as open_kinds, a.sids as failing_sids, a.failures
+from unnest($1::uuid[], $2::bool[], $3::bool[], $4::int[]) u(run, stepped, waits, att_from)
+cross join lateral (select r.* from {t}.runs r where r.id = u.run offset 0) r
 left join lateral (select e.data from {t}.events e where r.event_data is null and e.id = r.event offset 0) e on true
-where r.id = any ($1);
-
--- name: memoized
-select run, sid, status::text as status, output, error, kind = 'n' and status = 'c' and output is null as unnamed from {t}.steps
-where run = any ($1) and status in ('c', 'f') order by run, seq;
-
--- name: failing
-select a.run, a.sid, max(a.k) as failures
-from unnest($1::uuid[], $2::int[]) u(run, att_from)
-cross join lateral (
-    select a.run, a.sid, a.k from {t}.attempts a where a.run = u.run and a.n >= u.att_from and a.sid is not null offset 0
-) a
-group by a.run, a.sid;
+left join lateral (
+    select array_agg(s.sid order by s.seq) as sids, array_agg(s.status = 'c' order by s.seq) as completed,
+           array_agg(case when s.status = 'c' then s.output else s.error end order by s.seq) as results,
+           bool_or(s.kind = 'n' and s.status = 'c' and s.output is null) as unnamed
+    from {t}.steps s where u.stepped and s.run = u.run and s.status in ('c', 'f') offset 0
+) s on true
+left join lateral (
+    select array_agg(w.sid) as sids, array_agg(w.kind::text) as kinds
+    from rt.wait w where u.waits and w.run = u.run and w.sid is not null offset 0
+) o on true
+left join lateral (
+    select array_agg(f.sid) as sids, array_agg(f.failures) as failures
+    from (select a.sid, max(a.k) as failures from {t}.attempts a
+          where u.att_from is not null and a.run = u.run and a.n >= u.att_from and a.sid is not null group by a.sid) f
+    offset 0
+) a on true;
 
 -- name: open_steps
 select run, sid, kind::text as kind from rt.wait where run = any ($1) and sid is not null;
