@@ -44,6 +44,7 @@ class AsyncRunner:
             return invocation.op()
         finally:
             await self._unwinding.unwind(invocation.workflow.name, lambda: scope.left(main))
+            scope.let_go(main)
 
 
 class _Scope:
@@ -128,6 +129,7 @@ class _Scope:
             if self.code is not None and task is self.main:
                 self.code.in_call = False
         self._parked.add(task)
+        del task  # see let_go
         return await self.loop.create_future()
 
     async def _in_turn(self, turn: asyncio.Lock, call: StepCall, step_id: str) -> Any:
@@ -155,6 +157,15 @@ class _Scope:
     def left(self, main: asyncio.Task[Any]) -> set[asyncio.Task[Any]]:
         """What has not ended yet: the workflow function, then tasks it left behind at a step call."""
         return {task for task in self._parked if not task.done()} if main.done() else {main}
+
+    def let_go(self, main: asyncio.Task[Any]) -> None:
+        """Forget the tasks that have ended: each keeps the cancellation that ended it, with frames that keep this.
+
+        What is freed so needs no look for garbage, which would cost more than all the rest of an invocation.
+        """
+        if not self.left(main):
+            self.main = None
+            self._parked.clear()
 
 
 async def run_workflow(invocation: Invocation, step: AsyncStep) -> Any:

@@ -62,7 +62,10 @@ class PendingStep(Coroutine[Any, Any, T_co]):
 
     def throw(self, typ: Any, val: Any = None, tb: TracebackType | None = None, /) -> Any:
         """Part of the coroutine protocol."""
-        return self._started().throw(typ if val is None else val)
+        try:
+            return self._started().throw(typ if val is None else val)
+        finally:
+            del typ, val  # else the error, whose traceback has this frame, would keep itself
 
     def close(self) -> None:
         """Part of the coroutine protocol."""
