@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -13,7 +12,6 @@ import pytest
 import runr_workflows
 from runr_workflows import Workflows
 
-from sdk.python.tests import engine
 from sdk.python.tests.engine import EVENT, KEY, NOW, FakeEngine
 from services.core.engine.declare import check_text
 from tests.support.pages import Page, page, pages
@@ -134,9 +132,8 @@ STORIES = (
 
 @pytest.fixture
 def example(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What examples import: the SDK, with a key and a clock that the test knows, and the stand-in for the engine."""
+    """What examples import: the SDK, with a key and a clock that the test knows."""
     monkeypatch.setattr(runr_workflows, "Workflows", ExampleWorkflows)
-    monkeypatch.setitem(sys.modules, "engine", engine)
 
 
 def execute(each: Page) -> tuple[dict[str, Any], list[Workflows]]:
@@ -179,7 +176,7 @@ def test_examples_do_what_they_say(story: Story) -> None:
 def test_the_tests_of_the_page_about_testing_pass() -> None:
     names, _ = execute(page("docs/how-to/testing.md"))
     tests = [test for name, test in names.items() if name.startswith("test_")]
-    assert len(tests) == 2
+    assert len(tests) == 9
     for test in tests:
         test()
 

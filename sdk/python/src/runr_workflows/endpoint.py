@@ -37,6 +37,11 @@ _log = logging.getLogger("runr_workflows")
 class Endpoint:
     """Answers engine requests for a set of workflows. `keys` and `clock` (unix seconds) are asked on each request."""
 
+    plain: type[Replay] = Replay
+    """The state of an invocation that answers one op."""
+    several: type[CheckpointReplay] = CheckpointReplay
+    """That of one which may answer more."""
+
     def __init__(
         self,
         workflows: Mapping[str, Workflow],
@@ -56,7 +61,21 @@ class Endpoint:
 
     def handle(self, body: bytes, headers: Mapping[str, str]) -> Answer:
         """Answers a request in this thread; async workflows run on the background loop."""
-        opened = self._open(body, headers)
+        return self._answer(self._open(body, headers))
+
+    async def handle_async(self, body: bytes, headers: Mapping[str, str]) -> Answer:
+        """Answers a request on the running loop; sync workflows run in a thread."""
+        return await self._answer_async(self._open(body, headers))
+
+    def answer(self, request: str) -> Answer:
+        """Answers a request that came without an envelope, as `handle` does: the caller vouches for it."""
+        return self._answer(self._opened(request))
+
+    async def answer_async(self, request: str) -> Answer:
+        """The same on the running loop."""
+        return await self._answer_async(self._opened(request))
+
+    def _answer(self, opened: Invocation | Answer) -> Answer:
         if not isinstance(opened, Invocation):
             return opened
         try:
@@ -66,9 +85,7 @@ class Endpoint:
         except Exception:
             return _fault()
 
-    async def handle_async(self, body: bytes, headers: Mapping[str, str]) -> Answer:
-        """Answers a request on the running loop; sync workflows run in a thread."""
-        opened = self._open(body, headers)
+    async def _answer_async(self, opened: Invocation | Answer) -> Answer:
         if not isinstance(opened, Invocation):
             return opened
         try:
@@ -84,33 +101,48 @@ class Endpoint:
         began = time.monotonic()
         named = lower_names(headers)
         try:
-            request = parse_request(open_envelope(body, named.get(SIGNATURE_HEADER), self._keys(), self._clock()))
-            if isinstance(request, IntrospectRequest):
-                return 200, introspect_answer([workflow.definition for workflow in self._workflows.values()])
-            workflow = self._workflows.get(request.workflow)
-            if workflow is None:
-                raise BadRequest(f"the workflow {request.workflow!r:.120} is not served here")
-            return Invocation(workflow, request, self._replay(workflow, request, began), trace=trace_context(named.get))
+            text = open_envelope(body, named.get(SIGNATURE_HEADER), self._keys(), self._clock())
+            return self._read(text, named.get, began)
         except RequestRefused as refusal:
-            _log.warning("a request was refused with %s: %s", refusal.status, refusal)
-            return refusal.status, error_answer(str(refusal))
+            return _refused(refusal)
         except Exception:
             return _fault()
+
+    def _opened(self, text: str) -> Invocation | Answer:
+        """As `_open`, of the request itself."""
+        try:
+            return self._read(text, lambda _: None, time.monotonic())
+        except RequestRefused as refusal:
+            return _refused(refusal)
+
+    def _read(self, text: str, header: Callable[[str], str | None], began: float) -> Invocation | Answer:
+        request = parse_request(text)
+        if isinstance(request, IntrospectRequest):
+            return 200, introspect_answer([workflow.definition for workflow in self._workflows.values()])
+        workflow = self._workflows.get(request.workflow)
+        if workflow is None:
+            raise BadRequest(f"the workflow {request.workflow!r:.120} is not served here")
+        return Invocation(workflow, request, self._replay(workflow, request, began), trace=trace_context(header))
 
     def _replay(self, workflow: Workflow, request: ExecuteRequest, began: float) -> Replay:
         """The state of an invocation whose request came at `began`, of the monotonic clock."""
         watch = self._lost_steps.watch(workflow.name, request.run_id)
         parallel, capture = workflow.is_async, self._capture_input
         if request.max_ops == 1:
-            return Replay(request.steps, parallel=parallel, capture_input=capture, watch=watch)
+            return self.plain(request.steps, parallel=parallel, capture_input=capture, watch=watch)
         until = None if request.budget_ms is None else began + request.budget_ms / 1000
         room = Room(request.max_ops, until)
-        return CheckpointReplay(request.steps, parallel=parallel, capture_input=capture, room=room, watch=watch)
+        return self.several(request.steps, parallel=parallel, capture_input=capture, room=room, watch=watch)
 
 
 def _answer(invocation: Invocation, op: str) -> Answer:
     _log_failure(invocation)
     return 200, ops_answer(op)
+
+
+def _refused(refusal: RequestRefused) -> Answer:
+    _log.warning("a request was refused with %s: %s", refusal.status, refusal)
+    return refusal.status, error_answer(str(refusal))
 
 
 def _fault() -> Answer:

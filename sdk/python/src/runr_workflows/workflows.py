@@ -44,6 +44,7 @@ _NEEDS_GRPC = (
 
 _log = logging.getLogger("runr_workflows")
 
+AnyEndpoint = TypeVar("AnyEndpoint", bound=Endpoint)
 SyncFunction = TypeVar("SyncFunction", bound=Callable[[Context, Step], Any])
 AsyncFunction = TypeVar("AsyncFunction", bound=Callable[[Context, AsyncStep], Coroutine[Any, Any, Any]])
 
@@ -79,13 +80,8 @@ class Workflows:
         self._background = Background(threads)
         self._capture_input = capture_input
         self._threads = threads
-        self._endpoint = Endpoint(
-            self._workflows,
-            keys=self._signing_keys,
-            clock=clock,
-            background=self._background,
-            capture_input=capture_input,
-        )
+        self._clock = clock
+        self._endpoint = self.endpoint(Endpoint)
 
     def workflow(
         self,
@@ -133,6 +129,16 @@ class Workflows:
     def definitions(self) -> list[Mapping[str, Any]]:
         """The definitions as an introspect request is answered with them (the format of runr.workflows.json)."""
         return [workflow.definition for workflow in self._workflows.values()]
+
+    def endpoint(self, kind: type[AnyEndpoint]) -> AnyEndpoint:
+        """A door of another kind to these workflows: that of the test kit."""
+        return kind(
+            self._workflows,
+            keys=self._signing_keys,
+            clock=self._clock,
+            background=self._background,
+            capture_input=self._capture_input,
+        )
 
     def handle_request(self, body: bytes, headers: Mapping[str, str]) -> Answer:
         """Answers one engine request: HTTP status and JSON body. For transports of your own.

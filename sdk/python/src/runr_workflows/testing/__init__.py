@@ -1,0 +1,25 @@
+"""A kit for tests: workflows run in memory, days pass in milliseconds, steps fail and processes die on demand."""
+
+from .crashes import every_crash
+from .engine import TestEngine
+from .events import Sent
+from .expression import ExpressionError
+from .history import Divergence, replay
+from .script import Fault, fails, returns
+from .stored import Entry, StoredStep, TestRun, Timeline
+
+__all__ = [
+    "Divergence",
+    "Entry",
+    "ExpressionError",
+    "Fault",
+    "Sent",
+    "StoredStep",
+    "TestEngine",
+    "TestRun",
+    "Timeline",
+    "every_crash",
+    "fails",
+    "replay",
+    "returns",
+]

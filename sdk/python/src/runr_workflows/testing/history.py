@@ -1,0 +1,166 @@
+"""Whether code still goes the way of a run that is stored: a dry replay that executes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..calls import StepCall
+from ..definition import Workflow
+from ..endpoint import Endpoint
+from ..interrupt import StepInterrupt
+from ..protocol import ExecuteRequest
+from ..replay import Replay, StepFlow
+from ..workflows import Workflows
+
+History = Mapping[str, Any]
+"""A run with its steps, as `GET /runs/{id}` answers it."""
+
+_WOULD_RUN = "would_run"
+
+
+class Divergence(AssertionError):
+    """The code does not go the way of the stored run. `step_id` is the first step in which they part, None: the end."""
+
+    def __init__(self, message: str, step_id: str | None) -> None:
+        super().__init__(message)
+        self.step_id = step_id
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """How far the code has come: the steps that it called, and the next one, None where the function has ended."""
+
+    called: list[str] = field(default_factory=list)
+    next: str | None = None
+
+
+class _DryReplay(Replay):
+    """Records the calls, and ends at the first one without a result: nothing is executed."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.calls: dict[str, str] = {}
+        """Kinds of the steps that were called, by id, in order."""
+        self.next: str | None = None
+
+    def begin(self, call: StepCall) -> str:
+        """As in `Replay`."""
+        step_id = super().begin(call)
+        self.calls[step_id] = call.op
+        return step_id
+
+    def perform(self, call: StepCall, step_id: str) -> StepFlow:
+        """As in `Replay`, for steps that have a result."""
+        if self.is_closed or self.knows(step_id):
+            return super().perform(call, step_id)
+        self.next = step_id
+        self.op = json.dumps({"op": _WOULD_RUN, "id": step_id})
+        raise StepInterrupt
+
+
+class _DryEndpoint(Endpoint):
+    plain = _DryReplay
+
+    def _replay(self, workflow: Workflow, request: ExecuteRequest, began: float) -> Replay:
+        replay = super()._replay(workflow, request, began)
+        assert isinstance(replay, _DryReplay)
+        replay.watch = None
+        self.last = replay
+        return replay
+
+
+def replay(app: Workflows, history: History) -> Replayed:
+    """Replays a stored run with the code of now, executing no step. Raises Divergence at the first difference.
+
+    `history` is a run with its steps as `GET /runs/{id}` answers it, or as `run.history` of the kit is. The code must
+    call the steps of the history, with their kinds, and no other before the last of them; of a run that has ended it
+    must end in the same way, with the same output.
+    """
+    endpoint = app.endpoint(_DryEndpoint)
+    status, body = endpoint.answer(_request(history))
+    answer = json.loads(body)
+    if status != 200:
+        raise Divergence(f"the run cannot be replayed: {answer['error']}", None)
+    (op,) = answer["ops"]
+    found = endpoint.last
+    _check_kinds(history, found)
+    _check_way(history, found, op)
+    if op["op"] != _WOULD_RUN:
+        _check_end(history, op)
+    return Replayed(list(found.calls), found.next)
+
+
+def _request(history: History) -> str:
+    steps = {step["id"]: memo for step in history["steps"] if (memo := _memo(step)) is not None}
+    run = {
+        "id": history["id"],
+        "attempt": 0,
+        "started_at": history.get("started_at"),
+        "source": history.get("source") or "api",
+        "replay": history.get("source") == "replay",
+        "parent_run_id": history.get("parent_run_id"),
+        "test": history.get("test", False),
+    }
+    if not isinstance(history.get("event"), Mapping):
+        raise ValueError("the history has no event: take that of one run (GET /runs/{id}), not that of a list")
+    request = {"type": "execute", "protocol": "v1", "workflow": history["workflow"], "run": run}
+    return json.dumps({**request, "event": history["event"], "steps": steps, "step_order": list(steps)})
+
+
+def _memo(step: Mapping[str, Any]) -> dict[str, Any] | None:
+    if step["status"] == "completed":
+        return {"status": "completed", "output": step["output"]}
+    return {"status": "failed", "error": step["error"]} if step["status"] == "failed" else None
+
+
+def _check_kinds(history: History, found: _DryReplay) -> None:
+    stored = {step["id"]: step["kind"] for step in history["steps"]}
+    for step_id, kind in found.calls.items():
+        if step_id in stored and stored[step_id] != kind:
+            raise Divergence(f"step {step_id!r} is {kind} in the code, and {stored[step_id]} in the history", step_id)
+
+
+def _check_way(history: History, found: _DryReplay, op: Mapping[str, Any]) -> None:
+    """Every step that has a result is called; the first one that has none is the one that the run was in, or new."""
+    stored = [step["id"] for step in history["steps"]]
+    before = stored[: stored.index(found.next)] if found.next in stored else stored
+    missing = next(
+        (step["id"] for step in history["steps"] if step["id"] in before and _is_missing(step, found.calls)), None
+    )
+    called = list(found.calls)
+    if missing is not None:
+        place = called[-1] if called else None
+        instead = "ends" if found.next is None else f"calls {found.next!r}"
+        if op["op"] == "run_failed":
+            instead = f"fails with {op['error']['name']}: {op['error']['message']}"
+        raise Divergence(
+            f"the history goes on with step {missing!r}, where the code {instead}"
+            + ("" if place is None else f"; the last step that it called is {place!r}"),
+            missing,
+        )
+    if found.next is not None and found.next not in stored and history["status"] == "completed":
+        raise Divergence(f"the run has completed, and the code goes on with a new step {found.next!r}", found.next)
+
+
+def _is_missing(step: Mapping[str, Any], called: Mapping[str, str]) -> bool:
+    return step["status"] in ("completed", "failed") and step["id"] not in called
+
+
+def _check_end(history: History, op: Mapping[str, Any]) -> None:
+    """The code has ended without a step."""
+    status = history["status"]
+    if op["op"] == "run_failed":
+        error = op["error"]
+        if status == "failed" and history["error"]["name"] == error["name"]:
+            return
+        raise Divergence(f"the run is {status}, and the code fails with {error['name']}: {error['message']}", None)
+    if status == "completed" and history["output"] != op["output"]:
+        raise Divergence(f"the run has completed with {history['output']!r}, the code with {op['output']!r}", None)
+    open_step = next((s["id"] for s in history["steps"] if s["status"] in ("sleeping", "waiting", "retrying")), None)
+    if open_step is not None:
+        raise Divergence(f"the run is in step {open_step!r}, and the code ends without it", open_step)
+    if status == "failed":
+        raise Divergence("the run has failed, and the code completes", None)
