@@ -28,11 +28,11 @@ def workflows(wf: Workflows) -> Workflows:
     @wf.workflow("chain")
     async def chain(ctx: Context, step: AsyncStep) -> str:
         for place in "abc":
-            await step.run(place, lambda: place)
+            await step.run(place, place.upper)
         return "done"
 
     @wf.workflow("gather")
-    async def gather(ctx: Context, step: AsyncStep) -> list[str]:
+    async def gather(ctx: Context, step: AsyncStep) -> tuple[str, str]:
         return await asyncio.gather(step.run("a", lambda: "a"), step.run("b", lambda: "b"))
 
     @wf.workflow("threaded")
