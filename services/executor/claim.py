@@ -18,7 +18,7 @@ import asyncpg
 from services.core.domain.errors import Unavailable
 from services.core.engine.definitions import DefinitionsCache
 from services.core.store.database import Database
-from services.core.store.queries import queries
+from services.core.store.queries import queries, tenant_query
 from services.executor.fair_share import more, shares
 from services.executor.lease import Lease
 from services.executor.load import load_leases
@@ -63,6 +63,7 @@ class Claimer:
         self._pools = pools
         pools.tell(self._wake.set)
         self._shared = False
+        self._tenant: int | None = None
         self._more_waits = False
         self._next_look = 0.0
         self._looked = 0.0
@@ -127,9 +128,24 @@ class Claimer:
                 rows = await self._claim_fairly(connection, runs, room)
                 self._more_waits |= len(rows) < len(runs)
             else:
-                rows = await connection.fetch(queries("executor")["claim_hinted"], self._owner, runs, room)
+                rows = await self._claim_whole(connection, runs, room)
             await self._take(connection, [row for row in rows if not row["pooled"]], begun_ns, found_by="hint")
         self._pools.seen([row for row in rows if row["pooled"]])
+
+    async def _claim_whole(
+        self, connection: asyncpg.Connection, runs: Sequence[UUID], room: int
+    ) -> Sequence[asyncpg.Record]:
+        """Claim, and read what is stored of them with it: there is one tenant, so it is that of the last ones."""
+        tenant = self._tenant
+        query = (
+            queries("executor")["claim_hinted"]
+            if tenant is None
+            else tenant_query("executor", "claim_and_load", tenant)
+        )
+        rows: Sequence[asyncpg.Record] = await connection.fetch(
+            query, self._owner, runs, room, *(() if tenant is None else (tenant,))
+        )
+        return rows
 
     async def _claim_pooled(self, *, everywhere: bool = False) -> bool:
         """Claim for workers that have room; whether anything was there."""
@@ -205,6 +221,7 @@ class Claimer:
         """Whether there was one that can be driven."""
         if not rows:
             return False
+        self._tenant = rows[-1]["tenant"]
         early: list[Lease] = []
         accepted = False
         for lease in await load_leases(connection, self._definitions, rows):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
+from uuid import UUID
 
 import asyncpg
 
@@ -27,8 +28,13 @@ _NO_ERROR = error_json("Error", "the step failed")
 async def load_leases(
     connection: asyncpg.Connection, definitions: DefinitionsCache, rows: Sequence[asyncpg.Record]
 ) -> list[Lease]:
-    """Leases of freshly claimed rows of `rt.live`."""
+    """Leases of freshly claimed rows of `rt.live`. What is stored of a run may be in its row (`claim_and_load`)."""
     leases: list[Lease] = []
+    rows, whole = [row for row in rows if not _is_whole(row)], [row for row in rows if _is_whole(row)]
+    for tenant in dict.fromkeys(row["tenant"] for row in whole):
+        theirs = [row for row in whole if row["tenant"] == tenant]
+        known = await definitions.at(connection, tenant, theirs[0]["version"])
+        leases += _leases(theirs, {row["id"]: row for row in theirs}, known)
     by_tenant: dict[int, list[asyncpg.Record]] = {}
     for row in rows:
         by_tenant.setdefault(row["tenant"], []).append(row)
@@ -50,6 +56,16 @@ async def _load_tenant(
     )
     stored = {row["id"]: row for row in rows}
     known = await definitions.at(connection, tenant, rows[0]["version"] if rows else None)
+    return _leases(live, stored, known)
+
+
+def _is_whole(row: asyncpg.Record) -> bool:
+    return row.get("version") is not None
+
+
+def _leases(
+    live: Sequence[asyncpg.Record], stored: Mapping[UUID, asyncpg.Record], known: TenantDefinitions
+) -> list[Lease]:
     leases = []
     for row in live:
         try:

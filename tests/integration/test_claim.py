@@ -10,17 +10,23 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
+import asyncpg
 import pytest
 
+from services.core.domain.matching import name_hash
+from services.core.domain.op import StepCompleted, WaitForEvent
 from services.core.domain.run import Status
 from services.core.engine.cancel_run import RunCanceller
+from services.core.engine.definitions import DefinitionsCache
 from services.core.engine.hints import Hints
 from services.core.engine.projects import ProjectChange, create_project
 from services.core.runtime.ids import ulid_text, ulid_uuid
 from services.core.runtime.sealing import Sealer
 from services.core.runtime.settings import LeaseSettings
-from services.core.store.queries import queries
+from services.core.store.queries import queries, tenant_query
 from services.executor.incarnation import Incarnation
+from services.executor.lease import Lease
+from services.executor.load import load_leases
 from services.executor.owner import OwnerLost
 from tests.support.engine import (
     PATIENT,
@@ -469,3 +475,78 @@ async def test_a_wait_hands_the_run_to_whoever_claims_it_after_the_event(hand: H
     first: dict[str, Any] = functions.requests[0]
     assert first["step_order"] == ["a", "w"]
     assert first["steps"]["w"]["output"]["data"] == {"n": 1}
+
+
+class TestClaimAndLoad:
+    """What is stored of a run is read in the statement that claims it, unless the run has moved meanwhile."""
+
+    QUERY = tenant_query("executor", "claim_and_load", 0)
+
+    async def claimed(self, hand: Hand, run: UUID, query: str = "") -> tuple[asyncpg.Record, Lease]:
+        owner = await LiveRows(hand.database, hand.tenant).owner()
+        query = (query or self.QUERY).replace("t_0.", f"t_{hand.tenant}.")
+        async with hand.database.connection() as connection:
+            (row,) = await connection.fetch(query, owner, [run], 1, hand.tenant)
+            (lease,) = await load_leases(connection, DefinitionsCache(None), [row])
+        return row, lease
+
+    async def waiting(self, hand: Hand) -> UUID:
+        await hand.declare({"name": "work"})
+        run = await hand.start("work", '{"n":1}')
+        await hand.answer(run, StepCompleted(id="a", name="a", output='"one"'))
+        await hand.fail(run)
+        await hand.fire(run)
+        await hand.answer(run, WaitForEvent(id="go", name="go", event="go", timeout_ms=DAY_MS))
+        async with hand.database.connection() as connection:
+            await connection.execute(
+                "insert into rt.wait (id, run, tenant, kind, sid, seq, event, name_h, path_h, val_h) "
+                "values (gen_random_uuid(), $1, $2, 'e', 'no', 9, 'no', $3, 0, 1)",
+                run,
+                hand.tenant,
+                name_hash("no"),
+            )
+        await hand.send("go")
+        return run
+
+    async def test_it_reads_what_a_look_afterwards_does(self, hand: Hand) -> None:
+        run = await self.waiting(hand)
+        row, lease = await self.claimed(hand, run)
+        assert row["version"] is not None
+        async with hand.database.connection() as connection:
+            live = await connection.fetch("select * from rt.live where id = $1", run)
+            (again,) = await load_leases(connection, DefinitionsCache(None), live)
+        assert lease.memo.steps == again.memo.steps
+        assert (lease.memo.order, lease.open_steps) == ('"a","go"', {"no": "e"})
+        names = ("source", "event", "test", "parent", "trace", "started_ms", "steps", "size", "attempts", "rev", "mail")
+        assert [getattr(lease, name) for name in names] == [getattr(again, name) for name in names]
+        assert lease.reached_ms <= again.reached_ms
+
+    async def test_what_is_delivered_after_the_statement_began_is_read_apart(self, hand: Hand, rows: LiveRows) -> None:
+        run = await self.waiting(hand)
+        held_up = self.QUERY.replace(
+            "with c as materialized (select * from rt.claim_hinted_v1($1, $2, $3))",
+            "with w as materialized (select length(pg_advisory_xact_lock(17)::text) as nothing), c as materialized "
+            "(select f.* from w cross join lateral rt.claim_hinted_v1($1, $2, $3 + w.nothing) f)",
+        )
+        assert held_up != self.QUERY
+        async with hand.database.transaction() as connection:
+            await connection.execute("select pg_advisory_xact_lock(17)")
+            claiming = asyncio.create_task(self.claimed(hand, run, held_up))
+            await until(
+                lambda: rows.value("select count(*) > 0 from pg_locks where not granted and locktype = 'advisory'")
+            )
+            await hand.send("no")
+        row, lease = await claiming
+        assert row["owner"] is not None
+        assert row["version"] is None
+        assert (lease.memo.order, lease.open_steps) == ('"a","go","no"', {})
+
+    async def test_a_run_of_another_tenant_is_read_apart(self, hand: Hand) -> None:
+        run = await self.waiting(hand)
+        owner = await LiveRows(hand.database, hand.tenant).owner()
+        query = self.QUERY.replace("t_0.", f"t_{hand.tenant}.")
+        async with hand.database.connection() as connection:
+            (row,) = await connection.fetch(query, owner, [run], 1, hand.tenant + 1)
+            assert row["version"] is None
+            (lease,) = await load_leases(connection, DefinitionsCache(None), [row])
+        assert lease.memo.order == '"a","go"'

@@ -50,6 +50,40 @@ select * from rt.assign_v1($1, $2, $3, $4);
 -- name: claim_hinted
 select * from rt.claim_hinted_v1($1, $2, $3);
 
+-- name: claim_and_load
+-- The same, and what is stored of those of a tenant ($4), as `load` tells it. All this is seen as it was when the statement began,
+-- before the runs were claimed: told only where nothing of the run has moved in between. `version` is null for the others.
+with c as materialized (select * from rt.claim_hinted_v1($1, $2, $3))
+select c.*, l.*
+from c left join lateral (
+    select r.source, r.event, r.event_name, r.event_ts, coalesce(r.event_data, e.data) as event_data, r.test, r.trace,
+           floor(extract(epoch from rt.now()) * 1000)::bigint as reached_ms,
+           (select d.v from rt.defs_version d where d.tenant = $4) as version,
+           s.sids, s.completed, s.results, s.unnamed, o.sids as open_sids, o.kinds as open_kinds, a.sids as failing_sids, a.failures
+    from (select b.* from rt.live b
+          where b.id = c.id and b.tenant = $4 and c.owner is not null
+            and b.mail = c.mail and b.rev = c.rev and b.epoch = c.epoch - 1 offset 0) b
+    cross join lateral (select r.* from {t}.runs r where r.id = b.id offset 0) r
+    left join lateral (select e.data from {t}.events e where r.event_data is null and e.id = r.event offset 0) e on true
+    left join lateral (
+        select array_agg(s.sid order by s.seq) as sids, array_agg(s.status = 'c' order by s.seq) as completed,
+               array_agg(case when s.status = 'c' then s.output else s.error end order by s.seq) as results,
+               bool_or(s.kind = 'n' and s.status = 'c' and s.output is null) as unnamed
+        from {t}.steps s where b.steps > 0 and s.run = b.id and s.status in ('c', 'f') offset 0
+    ) s on true
+    left join lateral (
+        select array_agg(w.sid) as sids, array_agg(w.kind::text) as kinds
+        from rt.wait w where (b.steps > 0 or b.att > 0) and w.run = b.id and w.sid is not null offset 0
+    ) o on true
+    left join lateral (
+        select array_agg(f.sid) as sids, array_agg(f.failures) as failures
+        from (select a.sid, max(a.k) as failures from {t}.attempts a
+              where b.att > b.att_from and a.run = b.id and a.n >= b.att_from and a.sid is not null group by a.sid) f
+        offset 0
+    ) a on true
+    offset 0
+) l on true;
+
 -- name: claim_hinted_fair
 select * from rt.claim_hinted_fair_v1($1, $2, $3, $4, $5, $6);
 
