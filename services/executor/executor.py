@@ -65,7 +65,7 @@ class Executor(Component):
         async with asyncio.TaskGroup() as group:
             group.create_task(self._definitions.run(), name="executor-definitions")
             group.create_task(self._live(), name="executor-lives")
-            group.create_task(consume_ready(self._bus, self._take_hints, self._capacity), name="executor-hints")
+            group.create_task(consume_ready(self._bus, self._take_hint, self._capacity), name="executor-hints")
 
     async def drain(self) -> None:
         """Finish the steps that run, hand the rest back."""
@@ -107,10 +107,9 @@ class Executor(Component):
                 for hear_no_more in hearings:
                     await hear_no_more()
 
-    async def _take_hints(self, hints: Sequence[ReadyHint]) -> None:
+    async def _take_hint(self, hint: ReadyHint) -> None:
         if self._current is not None:
-            for hint in hints:
-                self._current.hint(hint.run_ids)
+            self._current.hint(hint.run_ids)
 
     async def _take_pooled(self, workflows: tuple[int, ...]) -> None:
         if self._current is not None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 from nats.aio.msg import Msg
 
@@ -17,7 +17,7 @@ from services.core.bus.session import FAULTS, Session
 
 log = logging.getLogger(__name__)
 
-Deliver = Callable[[Sequence[ReadyHint]], Awaitable[None]]
+Deliver = Callable[[ReadyHint], Awaitable[None]]
 Capacity = Callable[[], Awaitable[int]]
 
 _EXPIRES_S = 5.0
@@ -31,23 +31,16 @@ _FULL_MESSAGE_BYTES = 1_000
 async def consume_ready(bus: Bus, deliver: Deliver, capacity: Capacity) -> None:
     """Deliver ready hints until cancelled, over every fault of NATS.
 
-    `capacity` returns, as soon as it is at least 1, how many runs there is room for. `deliver` gets the hints that came
-    while it last ran, all at once; what it raises is logged, and the hints are lost.
+    `capacity` returns, as soon as it is at least 1, how many runs there is room for. `deliver` gets each hint as it
+    comes; what it raises is logged, and the hint is lost.
     """
-
-    async def take(hints: list[ReadyHint]) -> None:
-        try:
-            await deliver(hints)
-        except Exception:
-            log.exception("hints were not taken", extra={"hints": len(hints)})
-
     while True:
         room = await capacity()
         session = await bus.session()
         began = time.monotonic()
-        pull = _pull(session, min(room, _MAX_MESSAGES))
+        pull = _pull(session, min(room, _MAX_MESSAGES), deliver)
         try:
-            await pull.run(bus.subjects.pull, take)
+            await pull.run(bus.subjects.pull, _nothing_else)
         except FAULTS as error:
             log.debug("pull of hints interrupted", extra={"fault": type(error).__name__})
         if pull.missing:
@@ -56,14 +49,22 @@ async def consume_ready(bus: Bus, deliver: Deliver, capacity: Capacity) -> None:
             await asyncio.sleep(_PAUSE_S)  # no stream, no consumer, no connection: never spin
 
 
-def _pull(session: Session, batch: int) -> Pull[ReadyHint]:
-    async def receive(message: Msg) -> ReadyHint | None:
-        hint = None
+def _pull(session: Session, batch: int, deliver: Deliver) -> Pull[None]:
+    async def receive(message: Msg) -> None:
         with contextlib.suppress(BadPayload):
-            hint = decode_ready(message.data)
+            await take(decode_ready(message.data))
         await session.client.publish(message.reply, b"+ACK")
-        return hint
+
+    async def take(hint: ReadyHint) -> None:
+        try:
+            await deliver(hint)
+        except Exception:
+            log.exception("a hint was not taken")
 
     # The byte limit keeps messages of many runs from bringing far more than there is room for.
     max_bytes = _FULL_MESSAGE_BYTES + batch * _RUN_BYTES
     return Pull(session, batch=batch, max_bytes=max_bytes, expires_s=_EXPIRES_S, receive=receive)
+
+
+async def _nothing_else(_: list[None]) -> None:
+    """All is delivered as it comes."""

@@ -156,6 +156,9 @@ class EventAcceptor:
         """One attempt: see `isolate.Once`."""
         tenant = batch[0].item.tenant
         outcome = await self._transaction.carry_out(tenant, batch, again=again, patient=patient)
+        traces = {item.item.trace for item, _ in outcome.answers}
+        # Before anything else: who executes it is quicker to begin than who is answered is to go on.
+        self._hints.ready(outcome.aftermath.ready, traceparent=traces.pop() if len(traces) == 1 else None)
         for item, accepted in outcome.answers:
             if item.item.accept_id not in outcome.followed:
                 item.settle(accepted)
@@ -168,9 +171,7 @@ class EventAcceptor:
 
     async def _follow(self, tenant: int, outcome: Outcome) -> None:
         """It is committed: tell others, and do what was left for after it."""
-        traces = {item.item.trace for item, _ in outcome.answers}
-        trace = traces.pop() if len(traces) == 1 else None
-        await outcome.aftermath.tell(tenant, self._hints, self._gates, self._traces, trace)
+        await outcome.aftermath.tell(tenant, self._hints, self._gates, self._traces)
         for request, run, workflow, own in outcome.started:
             self._traces.spans.started(run, workflow, trace=own, parent=request.trace, begun_ns=request.begun_ns)
         if outcome.aftermath.ended:

@@ -114,7 +114,8 @@ class FanOutMarks:
                     traced=self._traces.enabled,
                     aftermath=aftermath,
                 )
-        await aftermath.tell(tenant, self._hints, self._gates, self._traces, None)
+        self._hints.ready(aftermath.ready)
+        await aftermath.tell(tenant, self._hints, self._gates, self._traces)
 
 
 def _pieces(items: Sequence[Item], most: int) -> list[Sequence[Item]]:

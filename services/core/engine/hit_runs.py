@@ -42,9 +42,8 @@ class Aftermath:
         self.ready += [row["run"] for row in free if row["ga"] is None]
         self.gates.update((row["ga"], row["gb"]) for row in free)
 
-    async def tell(self, tenant: int, hints: Hints, gates: Gates, traces: RunTraces, trace: str | None) -> None:
-        """Send the hints, give freed slots away, note what traces show."""
-        hints.ready(self.ready, traceparent=trace)
+    async def tell(self, tenant: int, hints: Hints, gates: Gates, traces: RunTraces) -> None:
+        """All but that runs are ready: give freed slots away, note what traces show."""
         await after_commit(gates.grant(self.gates))
         for owner, runs in self.cancelled.items():
             hints.cancelled(owner, runs)
