@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -149,3 +149,32 @@ async def test_several_steps_an_answer(rest: Rest, compiled: Path) -> None:
         assert function.of(many) == {f"add-{number}": 1 for number in range(12)}
         (definition,) = [each for each in definitions if each["name"] == "many"]
         assert definition["checkpoint"] == {"max_steps": 5, "max_time": "10s"}
+
+
+async def test_the_client(rest: Rest, compiled: Path) -> None:
+    async with serving(rest, compiled):
+        node = find_node()
+        known = {"RUNR_API_URL": rest.base, "RUNR_TOKEN": rest.token}
+        said = await run_node(node, compiled / "tests" / "client-story.js", rest.project, environ=known)
+    assert said == "told\n"
+
+
+async def run_node(node: Node, *command: object, environ: Mapping[str, str], cwd: Path | None = None) -> str:
+    """What a script says on stdout; it must end well."""
+    process = await asyncio.create_subprocess_exec(
+        node.program,
+        *map(str, command),
+        cwd=cwd,
+        env={**node.environ, **environ},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            out, err = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode == 0, err.decode()
+    return out.decode()

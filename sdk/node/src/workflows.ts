@@ -2,6 +2,7 @@
 
 import { buildDefinition } from "./definition.js";
 import { Endpoint } from "./endpoint.js";
+import { environment } from "./environment.js";
 import { DefinitionError } from "./errors.js";
 import type { EventMap } from "./event.js";
 import { type RequestHeaders, answerHeaders } from "./headers.js";
@@ -133,9 +134,4 @@ export class Workflows<Events extends EventMap = Record<string, Record<string, a
   #signingKeys(): string[] {
     return this.#keys.map(([given, variable]) => given ?? environment(variable) ?? "");
   }
-}
-
-/** A variable of the environment, where there is one. */
-function environment(name: string): string | undefined {
-  return typeof process === "undefined" ? undefined : process.env[name];
 }

@@ -1,5 +1,6 @@
 /** User code as tsc --strict sees it: compiled with the tests, never run. Each `@ts-expect-error` is a fault that it finds. */
 
+import { Client, type RunDetail } from "../src/client.js";
 import { type Event, type Jsonified, Workflows } from "../src/index.js";
 
 type Order = { order_id: string; total: number; note?: string };
@@ -94,3 +95,25 @@ loose.workflow("any", { triggers: [{ event: "whatever" }] }, async (ctx, step) =
   await step.sendEvent("y", [{ name: "anything", data: { id, found } }]);
 });
 loose.workflow("none", {}, (ctx) => ctx.event.data["anything"]);
+
+const client = new Client<Events>();
+export async function client_(): Promise<void> {
+  const started = await client.start(ship, { data: { order_id: "o", total: 1 }, key: "o", delay: "1h" });
+  const result = await started.result({ timeout: "5m" });
+  same<typeof result, { shipped: boolean; when: string }>(true);
+  const named = await (await client.start<number>("ship", { data: { any: 1 } })).result();
+  same<typeof named, number>(true);
+  const found = await client.run<{ n: number }>("01J").get();
+  same<typeof found, RunDetail<{ n: number }>>(true);
+  const sent = await client.send([{ name: "order.shipped", data: { order_id: "o", carrier: "c" }, id: "s-1" }]);
+  same<(typeof sent)[number]["duplicate"], boolean>(true);
+  const { runs } = await client.send({ name: "order.created", data: { order_id: "o", total: 1 } });
+  same<typeof runs, readonly string[]>(true);
+
+  // @ts-expect-error: data that the workflow does not take
+  await client.start(ship, { data: { order: 1 } });
+  // @ts-expect-error: data of another event
+  await client.send({ name: "order.created", data: { carrier: "c" } });
+  // @ts-expect-error: a status that does not exist
+  client.runs({ status: "done" });
+}
