@@ -54,8 +54,21 @@ def parser() -> argparse.ArgumentParser:
     )
     part.add_argument("--json", action="store_true", help="print the API's answer")
 
+    _add_conformance(commands)
     commands.add_parser("demo", help="watch an order workflow survive a kill -9")
     return top
+
+
+def _add_conformance(commands: Any) -> None:
+    part = commands.add_parser("conformance", help="hold a function server against every rule of the protocol")
+    part.add_argument("url", metavar="URL", help="where the function answers")
+    part.add_argument("--key", help="the signing key that it has (default: RUNR_WORKFLOW_SIGNING_KEY)")
+    part.add_argument("--fallback-key", metavar="KEY", help="the key that it falls back to, if it has one")
+    part.add_argument("--only", metavar="NAME", action="append", default=[], help="rules whose names begin so; repeat")
+    part.add_argument("--complete", action="store_true", help="a rule that does not apply counts as failed")
+    part.add_argument("--timeout", metavar="SECONDS", type=float, default=20.0, help="of one request (default: 20)")
+    part.add_argument("--limit", metavar="SECONDS", type=float, default=300.0, help="of all of it (default: 300)")
+    part.add_argument("--json", action="store_true", help="print the findings as JSON")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -98,6 +111,20 @@ def _command(given: argparse.Namespace) -> Coroutine[Any, Any, int]:
             from services.cli import workflows
 
             return workflows.sync(os.environ, project=given.project, file=given.file, as_json=given.json)
+        case "conformance":
+            from services.cli.conformance import command
+
+            return command.run(
+                os.environ,
+                url=given.url,
+                key=given.key,
+                fallback_key=given.fallback_key,
+                only=given.only,
+                complete=given.complete,
+                timeout_s=given.timeout,
+                limit_s=given.limit,
+                json_output=given.json,
+            )
         case _:
             from services.cli import demo
 

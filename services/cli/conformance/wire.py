@@ -1,0 +1,150 @@
+"""One connection to a function, with everything in sight: what is written, and what comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+from urllib.parse import urlsplit
+
+from services.core.domain.op import FunctionFault
+from services.executor.content_coding import decode_whole
+from services.executor.function_client import MAX_ANSWER_BYTES
+from services.executor.lean_http.answer import AnswerParser
+from services.executor.lean_http.client import ID_FIELD
+from services.executor.lean_http.errors import HttpError
+
+_SHOWN = 400
+_READ_BYTES = 64 * 1024
+_WRITE_BYTES = 256 * 1024
+
+
+class NoAnswer(Exception):
+    """There is no complete answer; the text says what happened instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer. `request_id`: X-RunR-Request-Id, None without; `persists`: the connection stays open."""
+
+    status: int
+    body: bytes
+    request_id: str | None
+    persists: bool
+
+    def shown(self) -> str:
+        """For a report: the status and the beginning of the body."""
+        return f"HTTP {self.status} {shown(self.body)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a function is."""
+
+    host: str
+    port: int
+    path: str
+    tls: ssl.SSLContext | None
+
+    @classmethod
+    def of(cls, url: str, *, verify_tls: bool) -> Place:
+        """The parts of a URL of HTTP that has a host."""
+        parts = urlsplit(url)
+        tls = None
+        if parts.scheme == "https":
+            tls = ssl.create_default_context()
+            if not verify_tls:
+                tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+        path = f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}"
+        return cls(parts.hostname or "", parts.port or (443 if tls else 80), path, tls)
+
+    @property
+    def host_field(self) -> str:
+        """The Host header."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
+
+
+class Wire:
+    """A connection; an async context manager. Errors of it are NoAnswer."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._reader: asyncio.StreamReader
+        self._writer: asyncio.StreamWriter
+
+    async def __aenter__(self) -> Self:
+        place = self._place
+        try:
+            self._reader, self._writer = await asyncio.open_connection(place.host, place.port, ssl=place.tls)
+        except OSError as error:
+            raise NoAnswer(f"no connection: {error}") from error
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._writer.transport.abort()
+
+    async def exchange(self, headers: Mapping[str, str], body: bytes, *, split_after: int | None = None) -> Reply:
+        """Write a request and read its answer. `split_after`: bytes of the body, after which there is a pause."""
+        parser = AnswerParser(
+            max_body=MAX_ANSWER_BYTES, max_other_body=MAX_ANSWER_BYTES, id_field=ID_FIELD.lower().encode()
+        )
+        writing = asyncio.ensure_future(self._write(headers, body, split_after))
+        try:
+            await self._read(parser)
+        except (HttpError, OSError) as error:
+            raise NoAnswer(str(error) or type(error).__name__) from error
+        finally:
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+        return _reply(parser)
+
+    async def _write(self, headers: Mapping[str, str], body: bytes, split_after: int | None) -> None:
+        fields = {"Host": self._place.host_field, "Content-Length": str(len(body)), **headers}
+        lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+        head = f"POST {self._place.path} HTTP/1.1\r\n{lines}\r\n".encode("latin-1")
+        first = body[:split_after]
+        self._writer.write(head + first[:_WRITE_BYTES])
+        await self._writer.drain()
+        if split_after is not None:
+            await asyncio.sleep(0.1)
+            self._writer.write(body[split_after:])
+            return
+        for start in range(_WRITE_BYTES, len(body), _WRITE_BYTES):
+            self._writer.write(body[start : start + _WRITE_BYTES])
+            await self._writer.drain()
+
+    async def _read(self, parser: AnswerParser) -> None:
+        while True:
+            data = await self._reader.read(_READ_BYTES)
+            if not data:
+                parser.end()
+                return
+            if parser.feed(data):
+                return
+
+
+def shown(body: bytes | str) -> str:
+    """The beginning of a body, on one line."""
+    text = body[: 4 * _SHOWN].decode(errors="replace") if isinstance(body, bytes) else body
+    more = "" if len(text) <= _SHOWN and len(body) <= 4 * _SHOWN else f" … ({len(body)} bytes)"
+    return " ".join(text[:_SHOWN].split()) + more
+
+
+def _reply(parser: AnswerParser) -> Reply:
+    head = parser.head
+    assert head is not None, "an answer that is complete has a head"
+    body = parser.body
+    encoding = head.encoding.decode("latin-1")
+    if encoding not in ("", "identity"):
+        try:
+            body = decode_whole(body, encoding, MAX_ANSWER_BYTES)
+        except FunctionFault as fault:
+            raise NoAnswer(str(fault)) from fault
+    request_id = None if head.request_id is None else head.request_id.decode("latin-1")
+    return Reply(head.status, body, request_id, head.persists)
