@@ -8,7 +8,7 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
@@ -89,9 +89,9 @@ Register = Callable[[Workflows, Bodies], None]
 
 
 @asynccontextmanager
-async def serving(rest: Rest, register: Register) -> AsyncIterator[Bodies]:
+async def serving(rest: Rest, register: Register, *, middleware: Sequence[object] = ()) -> AsyncIterator[Bodies]:
     """The workflows that `register` defines, known to the client's project and served over the client's transport."""
-    workflows = await registry(rest)
+    workflows = await registry(rest, middleware=middleware)
     bodies = Bodies()
     register(workflows, bodies)
     reached = _connected if rest.transport == "stream" else _listening
@@ -105,10 +105,10 @@ async def serving(rest: Rest, register: Register) -> AsyncIterator[Bodies]:
         workflows.close()
 
 
-async def registry(rest: Rest) -> Workflows:
+async def registry(rest: Rest, *, middleware: Sequence[object] = ()) -> Workflows:
     """A registry with the key of the client's project."""
     shown = await rest.ok("GET", f"/projects/{rest.project}/workflows/app/signing-key")
-    return Workflows(signing_key=shown["signing_key"], signing_key_fallback="")
+    return Workflows(signing_key=shown["signing_key"], signing_key_fallback="", middleware=middleware)
 
 
 @asynccontextmanager

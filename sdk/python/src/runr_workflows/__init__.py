@@ -7,6 +7,7 @@ from .errors import (
     DefinitionError,
     Duration,
     InvokeError,
+    MiddlewareError,
     NestedStepError,
     NonDeterminismError,
     NonRetriableError,
@@ -20,6 +21,7 @@ from .errors import (
 )
 from .event import Event, OutgoingEvent
 from .interrupt import StepInterrupt
+from .middleware import InvocationOutcome, Middleware, StepInfo, StepOutcome
 from .step import Step
 from .version import __version__
 from .workflows import Workflows
@@ -31,7 +33,10 @@ __all__ = [
     "DefinitionError",
     "Duration",
     "Event",
+    "InvocationOutcome",
     "InvokeError",
+    "Middleware",
+    "MiddlewareError",
     "NestedStepError",
     "NonDeterminismError",
     "NonRetriableError",
@@ -42,8 +47,10 @@ __all__ = [
     "Step",
     "StepArgumentError",
     "StepError",
+    "StepInfo",
     "StepInterrupt",
     "StepNotAwaitedError",
+    "StepOutcome",
     "UnknownStepStatusError",
     "Workflows",
     "__version__",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from functools import cached_property
+from typing import Any
 
 from .event import Event
 from .protocol import ExecuteRequest
-from .replay import Replay
+from .replay import FailedAttempt, Replay
 from .replay_log import ReplayLogger
 
 
@@ -55,6 +56,16 @@ class Context:
     def logger(self) -> logging.Logger:
         """The logger `runr_workflows.workflow.<name>`, silent during replay; records carry `run_id`."""
         return ReplayLogger(f"runr_workflows.workflow.{self.workflow}", self._replay, self.run_id)
+
+    @property
+    def failure(self) -> FailedAttempt | None:
+        """The attempt that has failed in this invocation, of the function or of the step that ended it."""
+        return self._replay.failure
+
+    def introduce(self) -> None:
+        """Tells the replay whose it is: middleware wants to know, and nobody else."""
+        replay: Any = self._replay
+        replay.context = self
 
     def close(self) -> None:
         """The invocation has ended: log lines held back so far are emitted or dropped."""

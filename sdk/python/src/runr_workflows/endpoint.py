@@ -6,11 +6,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from .async_runner import AsyncRunner
 from .background import Background
 from .checkpoint import CheckpointReplay, Room
 from .definition import Workflow
+from .hooked_replay import hooked
+from .hooks import Hooks
 from .invocation import Invocation
 from .lost_steps import LostSteps
 from .protocol import (
@@ -50,12 +53,16 @@ class Endpoint:
         clock: Callable[[], float],
         background: Background,
         capture_input: bool,
+        hooks: Hooks | None = None,
     ) -> None:
         self._workflows = workflows
         self._keys = keys
         self._clock = clock
         self._background = background
         self._capture_input = capture_input
+        self._hooks = hooks
+        self._plain = hooked(self.plain, hooks)
+        self._several = hooked(self.several, hooks)
         self._async_runner = AsyncRunner(background.executor)
         self._lost_steps = LostSteps()
 
@@ -74,6 +81,12 @@ class Endpoint:
     async def answer_async(self, request: str) -> Answer:
         """The same on the running loop."""
         return await self._answer_async(self._opened(request))
+
+    def decoded(self, output: Any) -> Any:
+        """The output of a run, as the workflow function has returned it."""
+        if self._hooks is None:
+            return output
+        return self._background.run(self._hooks.decoded(output, "run"))
 
     def _answer(self, opened: Invocation | Answer) -> Answer:
         if not isinstance(opened, Invocation):
@@ -129,10 +142,10 @@ class Endpoint:
         watch = self._lost_steps.watch(workflow.name, request.run_id)
         parallel, capture = workflow.is_async, self._capture_input
         if request.max_ops == 1:
-            return self.plain(request.steps, parallel=parallel, capture_input=capture, watch=watch)
+            return self._plain(request.steps, parallel=parallel, capture_input=capture, watch=watch)
         until = None if request.budget_ms is None else began + request.budget_ms / 1000
         room = Room(request.max_ops, until)
-        return self.several(request.steps, parallel=parallel, capture_input=capture, room=room, watch=watch)
+        return self._several(request.steps, parallel=parallel, capture_input=capture, room=room, watch=watch)
 
 
 def _answer(invocation: Invocation, op: str) -> Answer:

@@ -9,6 +9,7 @@ Exception
 ├── SharedStepIdError       one step id in several threads of a sync workflow
 ├── StepNotAwaitedError     an async workflow returned with a step call it never awaited
 ├── NonDeterminismError     step ids that differ at every call: results are stored and never asked for again
+├── MiddlewareError         middleware raised an error
 ├── UnknownStepStatusError  the engine sent a step status that this SDK does not know
 ├── ConnectError            the engine will not have this process as a worker
 └── ValueError
@@ -105,6 +106,14 @@ class NonDeterminismError(Exception):
             f" before {step_id!r}: step ids must be the same at every call, so random numbers, times and what is read"
             " elsewhere must be the result of a step"
         )
+
+
+class MiddlewareError(Exception):
+    """A hook of the middleware raised an error. It fails the attempt, of the step or of the function, as any other."""
+
+    def __init__(self, hook: str, error: BaseException) -> None:
+        super().__init__(f"middleware {hook} raised {type(error).__name__}: {error}")
+        self.hook = hook
 
 
 class UnknownStepStatusError(Exception):

@@ -153,7 +153,7 @@ class Replay:
             self.fail(fault)
             raise StepInterrupt
         if call.body is None:
-            return (yield from self._report(call, step_id, _step_report(call.op, call, step_id, call.fields)))
+            return (yield from self._report(call, step_id, step_report(call.op, call, step_id, call.fields)))
         given = call.input_text() if self._capture_input else None
         self._enter(step_id)
         outer = executing.get()
@@ -263,13 +263,14 @@ def report_of_failure(call: StepCall, step_id: str, error: BaseException, took_m
     """A failed attempt of a step."""
     failure = failure_of(error)
     fields = {**call.fields, "duration_ms": took_ms, **failure.fields()}
-    report = _step_report("step_failed", call, step_id, fields, input=given)
+    report = step_report("step_failed", call, step_id, fields, input=given)
     return report._replace(failure=_attempt(failure, step_id))
 
 
-def _step_report(
+def step_report(
     op: str, call: StepCall, step_id: str, fields: Mapping[str, object], *, input: str | None = None
 ) -> Report:
+    """The op of a step call with these fields of its own."""
     return Report(_op_text({"op": op, "id": step_id, "name": call.user_id, **fields}, input=input))
 
 

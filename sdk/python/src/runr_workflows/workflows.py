@@ -20,6 +20,7 @@ from .context import Context
 from .definition import CancelOn, Checkpoint, Concurrency, Trigger, Workflow, build_definition
 from .endpoint import Answer, Endpoint
 from .errors import ConnectError, DefinitionError, Duration
+from .hooks import Hooks
 from .protocol import answer_headers
 from .serving.asgi import AsgiApp
 from .serving.faas import FaasHandler
@@ -63,7 +64,8 @@ class Workflows:
 
     `signing_key` and `signing_key_fallback` default to RUNR_WORKFLOW_SIGNING_KEY and …_FALLBACK, read on each request,
     never at import. `capture_input=False` keeps the arguments of `step.run` out of the timeline. `threads` bounds the
-    threads for sync functions under an event loop. `clock` gives unix seconds.
+    threads for sync functions under an event loop. `clock` gives unix seconds. `middleware` (see `Middleware`) is
+    called around every invocation and step, and may change what is stored.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Workflows:
         capture_input: bool = True,
         threads: int = 64,
         clock: Callable[[], float] = time.time,
+        middleware: Sequence[object] = (),
     ) -> None:
         self._keys = (signing_key, signing_key_fallback)
         self._workflows: dict[str, Workflow] = {}
@@ -81,6 +84,7 @@ class Workflows:
         self._capture_input = capture_input
         self._threads = threads
         self._clock = clock
+        self._hooks = Hooks(middleware) if middleware else None
         self._endpoint = self.endpoint(Endpoint)
 
     def workflow(
@@ -116,10 +120,12 @@ class Workflows:
         )
 
         def register(fn: Callable[..., Any]) -> Any:
-            faults = [*_function_faults(fn), *self._name_faults(name)]
+            is_async = inspect.iscoroutinefunction(fn)
+            faults = [*_function_faults(fn), *self._name_faults(name), *self._hook_faults(is_async)]
             if faults:
                 raise DefinitionError(name, faults)
-            self._workflows[name] = Workflow(name, fn, inspect.iscoroutinefunction(fn), definition)
+            called = fn if self._hooks is None else self._hooks.around(fn, is_async=is_async)
+            self._workflows[name] = Workflow(name, called, is_async, definition)
             fn.__runr_workflow__ = name  # type: ignore[attr-defined]  # read by step.invoke(id, fn)
             return fn
 
@@ -138,6 +144,7 @@ class Workflows:
             clock=self._clock,
             background=self._background,
             capture_input=self._capture_input,
+            hooks=self._hooks,
         )
 
     def handle_request(self, body: bytes, headers: Mapping[str, str]) -> Answer:
@@ -264,9 +271,18 @@ class Workflows:
 
     def _connection(self, settings: WorkerSettings) -> Connection:
         connection: Connection = _connect_entry().make_connection(
-            self._workflows, settings, capture_input=self._capture_input, threads=self._threads
+            self._workflows,
+            settings,
+            capture_input=self._capture_input,
+            threads=self._threads,
+            hooks=self._hooks,
         )
         return connection
+
+    def _hook_faults(self, is_async: bool) -> list[str]:
+        if self._hooks is None or is_async or not self._hooks.asynchronous:
+            return []
+        return [f"middleware {', '.join(self._hooks.asynchronous)} is async, and so must be the workflow: `async def`"]
 
     def _name_faults(self, name: str) -> list[str]:
         taken = self._workflows.get(name)

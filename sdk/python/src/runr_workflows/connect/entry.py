@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from uuid import uuid4
 
 from ..definition import Workflow
+from ..hooks import Hooks
 from ..protocol import introspect_answer
 from .connection import Connection
 from .handshake import Introduction
@@ -29,6 +30,7 @@ def make_connection(
     *,
     capture_input: bool,
     threads: int,
+    hooks: Hooks | None = None,
 ) -> Connection:
     """A connection of a new session, not entered yet."""
     definitions = introspect_answer([workflow.definition for workflow in workflows.values()])
@@ -38,7 +40,7 @@ def make_connection(
         introduction,
         settings.keys,
         lambda: Session(
-            Starter(workflows, capture_input=capture_input, threads=threads),
+            Starter(workflows, capture_input=capture_input, threads=threads, hooks=hooks),
             max_concurrency=settings.max_concurrency,
         ),
         drain_s=settings.drain_s,

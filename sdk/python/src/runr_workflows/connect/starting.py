@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from ..async_bodies import AsyncBodies
 from ..definition import Workflow
+from ..hooked_replay import hooked
+from ..hooks import Hooks
 from ..invocation import Invocation
 from ..protocol import ExecuteRequest, parse_request
 from ..refusal import BadRequest
@@ -43,9 +45,12 @@ class Starter:
     `threads` bounds those for sync functions of async workflows; a sync workflow always has one.
     """
 
-    def __init__(self, workflows: Mapping[str, Workflow], *, capture_input: bool, threads: int) -> None:
+    def __init__(
+        self, workflows: Mapping[str, Workflow], *, capture_input: bool, threads: int, hooks: Hooks | None = None
+    ) -> None:
         self._workflows = workflows
         self._capture_input = capture_input
+        self._replay = hooked(LiveReplay, hooks)
         self._step_threads = WorkerThreads("runr-step", threads)
         self._bodies = AsyncBodies(lambda: self._step_threads)
         self._unwinding = Unwinding()
@@ -61,7 +66,7 @@ class Starter:
         except BadRequest as refusal:
             _log.warning("run %s cannot be executed: %s", execution.key.run_id, refusal)
             return _refused(execution, refusal, outlet, over=over, ended=ended)
-        replay = LiveReplay(
+        replay = self._replay(
             request.steps, execution.open_steps, parallel=workflow.is_async, capture_input=self._capture_input
         )
         sent = {"traceparent": execution.traceparent, "tracestate": execution.tracestate}

@@ -43,7 +43,8 @@ def every_crash(
     stubs: Mapping[str, Any] | None = None,
 ) -> int:
     """Plays a scenario without a crash, and then with one after each op: once where its answer is lost, so that the
-    step is executed again, and once where it has been stored. Answers how many times it was played with a crash.
+    step is executed again, and once where it has been stored. Whatever runs then still goes on to its end. Answers how
+    many times it was played with a crash.
 
     `same` gives what must be equal of each run, whatever crashed: without times, which differ by the backoff of the
     attempt that was lost. A workflow with `retries=0` has no such attempt, and fails. Where `app` makes a registry
@@ -53,6 +54,7 @@ def every_crash(
     def play(lost: Sequence[int] = (), stored: Sequence[int] = ()) -> TestEngine:
         engine = TestEngine(app, faults=faults, stubs=stubs, crash_after=lost, stored_crash_after=stored)
         scenario(engine)
+        engine.finish_all()
         return engine
 
     clean = play()

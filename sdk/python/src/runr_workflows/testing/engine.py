@@ -180,6 +180,11 @@ class TestEngine:
         await drive_async(self._until(_FOREVER, run), self._perform_async)
         return run
 
+    def finish_all(self) -> None:
+        """Lets time pass until every run has ended, those that they start too."""
+        for run in self._world.runs:  # also those that are appended meanwhile
+            self.finish(run)
+
     def cancel(self, run: TestRun) -> None:
         """Cancels an active run, and its active children. Raises ValueError for one that has ended."""
         if run.ended:

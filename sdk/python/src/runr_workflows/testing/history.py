@@ -89,7 +89,7 @@ def replay(app: Workflows, history: History) -> Replayed:
     _check_kinds(history, found)
     _check_way(history, found, op)
     if op["op"] != _WOULD_RUN:
-        _check_end(history, op)
+        _check_end(history, op, endpoint)
     return Replayed(list(found.calls), found.next)
 
 
@@ -149,7 +149,7 @@ def _is_missing(step: Mapping[str, Any], called: Mapping[str, str]) -> bool:
     return step["status"] in ("completed", "failed") and step["id"] not in called
 
 
-def _check_end(history: History, op: Mapping[str, Any]) -> None:
+def _check_end(history: History, op: Mapping[str, Any], endpoint: _DryEndpoint) -> None:
     """The code has ended without a step."""
     status = history["status"]
     if op["op"] == "run_failed":
@@ -157,8 +157,10 @@ def _check_end(history: History, op: Mapping[str, Any]) -> None:
         if status == "failed" and history["error"]["name"] == error["name"]:
             return
         raise Divergence(f"the run is {status}, and the code fails with {error['name']}: {error['message']}", None)
-    if status == "completed" and history["output"] != op["output"]:
-        raise Divergence(f"the run has completed with {history['output']!r}, the code with {op['output']!r}", None)
+    if status == "completed":
+        before, now = endpoint.decoded(history["output"]), endpoint.decoded(op["output"])
+        if before != now:
+            raise Divergence(f"the run has completed with {before!r}, the code with {now!r}", None)
     open_step = next((s["id"] for s in history["steps"] if s["status"] in ("sleeping", "waiting", "retrying")), None)
     if open_step is not None:
         raise Divergence(f"the run is in step {open_step!r}, and the code ends without it", open_step)

@@ -11,7 +11,7 @@ from ..checkpoint import CheckpointReplay
 from ..definition import Workflow
 from ..endpoint import Answer, Endpoint
 from ..protocol import ExecuteRequest
-from ..replay import Replay, StepFlow
+from ..replay import Replay, Report, StepFlow
 from .script import scripted
 from .stored import TestRun, time_text
 
@@ -31,9 +31,10 @@ class _Scripted(Replay):
             call = call._replace(body=scripted(self.run.faults, step_id, attempts, call.body))
         return super().perform(call, step_id)
 
-    def _enter(self, step_id: str) -> None:
-        super()._enter(step_id)
-        self.run.executed[step_id] += 1
+    def _report(self, call: StepCall, step_id: str, report: Report) -> StepFlow:
+        if call.body is not None:
+            self.run.executed[step_id] += 1
+        return super()._report(call, step_id, report)
 
 
 class ScriptedReplay(_Scripted, Replay):
