@@ -18,7 +18,7 @@ from services.executor.lean_http.client import ID_FIELD
 from services.executor.lean_http.errors import HttpError
 
 _SHOWN = 400
-_READ_BYTES = 64 * 1024
+_PAUSE_S = 0.1
 _WRITE_BYTES = 256 * 1024
 
 
@@ -73,30 +73,31 @@ class Wire:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._reader: asyncio.StreamReader
-        self._writer: asyncio.StreamWriter
+        self._line = _Line()
+        self._transport: asyncio.Transport
 
     async def __aenter__(self) -> Self:
-        place = self._place
+        place, loop = self._place, asyncio.get_running_loop()
         try:
-            self._reader, self._writer = await asyncio.open_connection(place.host, place.port, ssl=place.tls)
+            made = await loop.create_connection(lambda: self._line, place.host, place.port, ssl=place.tls)
         except OSError as error:
             raise NoAnswer(f"no connection: {error}") from error
+        self._transport = made[0]
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._writer.transport.abort()
+        self._transport.abort()
 
     async def exchange(self, headers: Mapping[str, str], body: bytes, *, split_after: int | None = None) -> Reply:
         """Write a request and read its answer. `split_after`: bytes of the body, after which there is a pause."""
-        parser = AnswerParser(
-            max_body=MAX_ANSWER_BYTES, max_other_body=MAX_ANSWER_BYTES, id_field=ID_FIELD.lower().encode()
-        )
+        id_field = ID_FIELD.lower().encode()
+        parser = AnswerParser(max_body=MAX_ANSWER_BYTES, max_other_body=MAX_ANSWER_BYTES, id_field=id_field)
         writing = asyncio.ensure_future(self._write(headers, body, split_after))
         try:
-            await self._read(parser)
+            while not await self._line.feed(parser):
+                pass
         except (HttpError, OSError) as error:
             raise NoAnswer(str(error) or type(error).__name__) from error
         finally:
@@ -107,26 +108,58 @@ class Wire:
     async def _write(self, headers: Mapping[str, str], body: bytes, split_after: int | None) -> None:
         fields = {"Host": self._place.host_field, "Content-Length": str(len(body)), **headers}
         lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
-        head = f"POST {self._place.path} HTTP/1.1\r\n{lines}\r\n".encode("latin-1")
-        first = body[:split_after]
-        self._writer.write(head + first[:_WRITE_BYTES])
-        await self._writer.drain()
+        self._transport.write(f"POST {self._place.path} HTTP/1.1\r\n{lines}\r\n".encode("latin-1"))
         if split_after is not None:
-            await asyncio.sleep(0.1)
-            self._writer.write(body[split_after:])
-            return
-        for start in range(_WRITE_BYTES, len(body), _WRITE_BYTES):
-            self._writer.write(body[start : start + _WRITE_BYTES])
-            await self._writer.drain()
+            self._transport.write(body[:split_after])
+            await asyncio.sleep(_PAUSE_S)
+            body = body[split_after:]
+        for start in range(0, len(body), _WRITE_BYTES):
+            self._transport.write(body[start : start + _WRITE_BYTES])
+            await self._line.writable.wait()
 
-    async def _read(self, parser: AnswerParser) -> None:
-        while True:
-            data = await self._reader.read(_READ_BYTES)
-            if not data:
-                parser.end()
-                return
-            if parser.feed(data):
-                return
+
+class _Line(asyncio.Protocol):
+    """Keeps what came, also when the connection breaks behind it: a server may answer before it has read all."""
+
+    def __init__(self) -> None:
+        self.writable = asyncio.Event()
+        self.writable.set()
+        self._came: list[bytes] = []
+        self._changed = asyncio.Event()
+        self._error: Exception | None = None
+        self._is_lost = False
+
+    async def feed(self, parser: AnswerParser) -> bool:
+        """Give the parser what has come, or wait; whether the answer is complete. Raises HttpError and OSError."""
+        if self._came:
+            return parser.feed(self._came.pop(0))
+        if self._is_lost:
+            parser.end()
+            if self._error is not None:
+                raise OSError(str(self._error) or type(self._error).__name__)
+            return True
+        self._changed.clear()
+        await self._changed.wait()
+        return False
+
+    def data_received(self, data: bytes) -> None:
+        """See `asyncio.Protocol`."""
+        self._came.append(data)
+        self._changed.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.Protocol`; that the server has closed its side closes ours."""
+        self._is_lost, self._error = True, exc
+        self.writable.set()
+        self._changed.set()
+
+    def pause_writing(self) -> None:
+        """See `asyncio.Protocol`."""
+        self.writable.clear()
+
+    def resume_writing(self) -> None:
+        """See `asyncio.Protocol`."""
+        self.writable.set()
 
 
 def shown(body: bytes | str) -> str:

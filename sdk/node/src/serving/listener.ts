@@ -69,7 +69,11 @@ function send(request: IncomingMessage, response: ServerResponse, { status, body
 
 /** Takes what the client still sends, for a moment, so that it can read the answer before the connection ends. */
 function refuseRest(request: IncomingMessage, response: ServerResponse, answer: Answer): void {
+  const { socket } = request;
+  // What node:http does behind a last answer: it would drop what is unread, and with that the client would lose the answer.
+  socket.destroySoon = () => void socket.end();
+  request.on("end", () => socket.end());
   request.resume();
   send(request, response, answer, true);
-  setTimeout(() => request.socket.destroy(), LINGER_MS).unref();
+  setTimeout(() => socket.destroy(), LINGER_MS).unref();
 }
