@@ -115,6 +115,7 @@ class QuickAccept:
                     list(paths),
                     *columns(known, 2),
                     *lookups,
+                    [plan.value["id"] for plan in plans],
                     *event_columns(plans),
                     *columns(starts.rows, len(StartRow._fields)),
                     *columns(starts.waits, len(WaitRow._fields)),

@@ -117,7 +117,8 @@ def _effects(text: str) -> EventEffects:
 
 
 def _ids(texts: Iterable[str]) -> tuple[UUID, ...]:
-    return tuple(ulid_uuid(text) for text in texts)
+    """Of ids as ULIDs, or as the database writes them."""
+    return tuple(UUID(text) if "-" in text else ulid_uuid(text) for text in texts)
 
 
 def _uuids(rows: Sequence[asyncpg.Record]) -> list[UUID]:

@@ -109,12 +109,6 @@ create function rt.store_events_v1(
          (select rt.ms(rt.now()) as ms) n
 $$;
 
--- An id as a ULID, as the API shows it.
-create function rt.ulid_text(p_id uuid) returns text language sql immutable parallel safe as $$
-    select string_agg(substr('0123456789ABCDEFGHJKMNPQRSTVWXYZ', substring(b.b from n * 5 + 1 for 5)::int + 1, 1), '' order by n)
-    from (select '00'::bit(2) || ('x' || replace(p_id::text, '-', ''))::bit(128) as b) b, generate_series(0, 25) n
-$$;
-
 -- Whether events may be accepted as they were prepared: under this version of the definitions, looking along these paths of
 -- their names. A path too many does no harm.
 create function rt.prepared_v1(p_tenant int, p_version bigint, p_name_h bigint[], p_path_name_h bigint[], p_path text[])
@@ -139,7 +133,7 @@ create function rt.accept_v1(
     i_src text[], i_eid text[], i_event uuid[], i_accept uuid[],
     p_name_h bigint[], p_path_name_h bigint[], p_path text[],
     k_place int[], k_name_h bigint[], k_path_h bigint[], k_val_h bigint[], k_cond text[],
-    e_id uuid[], e_name text[], e_data text[], e_ts bigint[], e_event_id text[], e_source text[], e_project int[], e_run uuid[],
+    e_ulid text[], e_id uuid[], e_name text[], e_data text[], e_ts bigint[], e_event_id text[], e_source text[], e_project int[], e_run uuid[],
     e_test bool[], e_effects text[], e_trace text[], e_id_ms bigint[],
     r_id uuid[], r_tenant int[], r_wf int[], r_project int[], r_source text[],
     r_event uuid[], r_event_name text[], r_event_ts bigint[], r_event_data text[],
@@ -204,7 +198,7 @@ begin
     came_of := 'done';
     return next;
     if v_wait is not null then
-        select array_agg('{"id":"' || rt.ulid_text(e_id[p.place + 1]) || '","name":' || to_json(e_name[p.place + 1]) || ',"data":'
+        select array_agg('{"id":"' || e_ulid[p.place + 1] || '","name":' || to_json(e_name[p.place + 1]) || ',"data":'
                          || e_data[p.place + 1] || ',"ts":' || e_ts[p.place + 1] || '}' order by p.n),
                array_agg(e_id[p.place + 1] order by p.n)
             into v_payload, v_event from unnest(v_place) with ordinality p(place, n);
@@ -213,14 +207,18 @@ begin
                 p_tenant, v_run, v_wait, v_status, v_payload, array_fill(null::text, array[cardinality(v_wait)]), v_event, p_traced) d
         loop
             run := v_row.run; owner := v_row.owner; ga := v_row.ga; gb := v_row.gb; resolved := v_row.resolved;
-            places := array(select v_place[array_position(v_wait, w.id)] from unnest(v_row.waits) w(id));
+            if cardinality(v_row.waits) = 1 then
+                places := array[v_place[array_position(v_wait, v_row.waits[1])]];
+            else
+                places := array(select v_place[array_position(v_wait, w.id)] from unnest(v_row.waits) w(id));
+            end if;
             v_got := v_got || array_fill(run, array[cardinality(places)]);
             v_got_place := v_got_place || places;
             return next;
         end loop;
         -- What each did, told with it. Its effects as they were prepared are those of an event that resumes nothing.
         for v_row in
-            select g.place, count(*) as resumed, json_agg(distinct rt.ulid_text(g.run))::text as runs,
+            select g.place, count(*) as resumed, json_agg(distinct g.run::text)::text as runs,
                    position('"resumed": 0' in e_effects[g.place + 1]) as at
             from unnest(v_got_place, v_got) g(place, run) group by g.place
         loop
