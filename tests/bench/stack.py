@@ -12,6 +12,7 @@ from typing import Any
 
 import asyncpg
 
+from services.core.runtime.ids import ulid_uuid
 from services.core.runtime.parent import PARENT_PIPE
 from services.core.runtime.python_child import python_command, python_environ
 from services.embedded.home import Home, temporary_folder
@@ -57,9 +58,10 @@ class BenchStack:
         run: str = (await self.client.call("POST", path, {"data": data, **options}))["id"]
         return run
 
-    async def send(self, events: list[dict[str, Any]]) -> None:
-        """Sends events in one request."""
-        await self.client.call("POST", "/api/events", events)
+    async def send(self, events: list[dict[str, Any]]) -> list[str]:
+        """Sends events in one request; the runs that they start."""
+        accepted = await self.client.call("POST", "/api/events", events)
+        return [run for event in accepted["events"] for run in event["runs"]]
 
     async def mark(self) -> Mark:
         """Tells what is there now from what is created later."""
@@ -82,6 +84,19 @@ class BenchStack:
 
         await asyncio.sleep(not_before_s)
         await until(ended, within_s=within_s, what=f"{count} runs completed", every_s=every_s)
+
+    async def until_run_ended(self, run: str, *, within_s: float, not_before_s: float) -> None:
+        """Returns when the run has ended. Nobody looks before `not_before_s` have passed, and then for one row only:
+        looking costs what is measured. Raises NotReady.
+        """
+        ended = await self.database.prepare("select exists (select from rt.ends where run = $1)")
+        run_id = ulid_uuid(run)
+
+        async def is_there() -> bool:
+            return bool(await ended.fetchval(run_id))
+
+        await asyncio.sleep(not_before_s)
+        await until(is_there, within_s=within_s, what="a run ended", every_s=0.0005)
 
     async def until_resting(self, state: str, count: int, *, within_s: float) -> None:
         """Returns when so many runs are in the state `s` (asleep) or `w` (waiting)."""
