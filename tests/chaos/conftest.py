@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Generator, Iterator
+from contextlib import AsyncExitStack
 
 import pytest
 
 from services.embedded.stack import EmbeddedStack
 from tests.support import invariants
 from tests.support.homes import temporary_home
-from tests.support.orders import Orders, ordering
+from tests.support.orders import Orders, Sides, ordering
 from tests.support.postgres import run_apart
 from tests.support.stack import Servers, Stack
-from tests.support.transports import Transport
+from tests.support.transports import TRANSPORTS, Transport
 
 COUNT: dict[Transport, int] = {"http": 200, "stream": 100}
 
@@ -54,6 +55,18 @@ async def orders(stack: Stack, transport: Transport) -> AsyncIterator[Orders]:
     async with stack.tenant(transport) as rest, ordering(rest, COUNT[transport]) as made:
         yield made
         await invariants.check(stack.database_url, accepted=made.runs.values())
+
+
+@pytest.fixture
+async def sides(stack: Stack) -> AsyncIterator[Sides]:
+    """The same for accidents that do not care how orders are served: two tenants, one over each transport."""
+    await stack.revive()
+    async with AsyncExitStack() as opened:
+        rests = [await opened.enter_async_context(stack.tenant(transport)) for transport in TRANSPORTS]
+        orders = [await opened.enter_async_context(ordering(rest, COUNT[rest.transport])) for rest in rests]
+        made = Sides(orders)
+        yield made
+        await invariants.check(stack.database_url, accepted=made.runs)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 
-import pytest
 from runr_workflows import Context, Step, Workflows
 
 from tests.support import invariants
 from tests.support.rest import Rest, step_of
 from tests.support.stack import Servers, Stack
-from tests.support.transports import TRANSPORTS, Transport
+from tests.support.transports import TRANSPORTS
 from tests.support.workflow_app import Bodies, serving, sync
 
 RUNS = 12
@@ -66,55 +66,91 @@ class Holding:
         await rest.until(told, lambda runs: runs == RUNS)
 
 
-async def reached(bodies: Bodies, runs: list[str], step: str, times: int = 1) -> None:
-    for run in runs:
-        await bodies.reached(run, step, times)
+@dataclass(frozen=True)
+class Side:
+    """A tenant whose code is reached over one of the transports, and what becomes of its runs."""
+
+    rest: Rest
+    bodies: Bodies
+    holding: Holding
+    runs: list[str]
+
+    async def start(self, count: int) -> None:
+        """Start runs, of which each will be held in `work`."""
+        self.bodies.hold("work")
+        self.runs.extend([await self.rest.start("held") for _ in range(count)])
+
+    async def reached(self, step: str, times: int = 1) -> None:
+        """Wait until each run has begun this step so many times."""
+        for run in self.runs:
+            await self.bodies.reached(run, step, times)
+
+    async def completed(self) -> list[int]:
+        """Wait for the end of each run; their outputs."""
+        return list(await asyncio.gather(*(self.rest.completed(run) for run in self.runs)))
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
-async def test_what_it_says_late_is_fenced(servers: Servers, transport: Transport) -> None:
-    holding = Holding()
-    async with pair(servers, UNAWARE) as stack, stack.tenant(transport) as rest, serving(rest, holding) as bodies:
+@asynccontextmanager
+async def on_both_sides(stack: Stack) -> AsyncIterator[list[Side]]:
+    """One side for each transport: what befalls the executors befalls both."""
+    async with AsyncExitStack() as opened:
+        sides = []
+        for transport in TRANSPORTS:
+            holding = Holding()
+            rest = await opened.enter_async_context(stack.tenant(transport))
+            bodies = await opened.enter_async_context(serving(rest, holding))
+            sides.append(Side(rest, bodies, holding, []))
+        yield sides
+
+
+async def test_what_it_says_late_is_fenced(servers: Servers) -> None:
+    async with pair(servers, UNAWARE) as stack, on_both_sides(stack) as sides:
         frozen, other = stack.children["executor"], stack.children["executor-2"]
         # The first takes all runs while the second is frozen, then they change roles.
         other.freeze()
-        bodies.hold("work")
-        bodies.hold("after")
-        runs = [await rest.start("held") for _ in range(RUNS)]
-        await reached(bodies, runs, "work")
+        for side in sides:
+            side.bodies.hold("after")
+            await side.start(RUNS)
+        for side in sides:
+            await side.reached("work")
         other.thaw()
         frozen.freeze()
-        await reached(bodies, runs, "work", times=2)
+        for side in sides:
+            await side.reached("work", times=2)
         # Both bodies of each run answer: the second to the living holder, the first to the frozen one.
-        bodies.let_go("work")
-        await reached(bodies, runs, "after")
+        for side in sides:
+            side.bodies.let_go("work")
+            await side.reached("after")
         frozen.thaw()
-        await holding.tried(rest)
-        bodies.let_go("after")
-        assert await asyncio.gather(*(rest.completed(run) for run in runs)) == [2] * RUNS
-        for run in runs:
-            found = await rest.run(run)
-            assert bodies.of(run) == {"before": 1, "work": 2, "after": 1}
-            assert len(step_of(found, "work")["attempts"]) == 1
-            assert [each["error"]["name"] for each in found["attempts"]] == ["WorkerLost"]
+        for side in sides:
+            await side.holding.tried(side.rest)
+            side.bodies.let_go("after")
+            assert await side.completed() == [2] * RUNS
+            for run in side.runs:
+                found = await side.rest.run(run)
+                assert side.bodies.of(run) == {"before": 1, "work": 2, "after": 1}
+                assert len(step_of(found, "work")["attempts"]) == 1
+                assert [each["error"]["name"] for each in found["attempts"]] == ["WorkerLost"]
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
-async def test_it_finds_out_and_begins_a_new_life(servers: Servers, transport: Transport) -> None:
-    async with pair(servers, SHORT) as stack, stack.tenant(transport) as rest, serving(rest, Holding()) as bodies:
+async def test_it_finds_out_and_begins_a_new_life(servers: Servers) -> None:
+    async with pair(servers, SHORT) as stack, on_both_sides(stack) as sides:
         frozen, other = stack.children["executor"], stack.children["executor-2"]
         other.freeze()
-        bodies.hold("work")
-        run = await rest.start("held")
-        await bodies.reached(run, "work")
+        for side in sides:
+            await side.start(1)
+            await side.reached("work")
         other.thaw()
         frozen.freeze()
-        await bodies.reached(run, "work", times=2)
-        bodies.let_go("work")
-        assert await rest.completed(run) == 2
+        for side in sides:
+            await side.reached("work", times=2)
+        for side in sides:
+            side.bodies.let_go("work")
+            assert await side.completed() == [2]
         frozen.thaw()
         # Now it is alone, and of use again under a new name.
         await stack.kill("executor-2")
         await frozen.ready()
-        assert await rest.completed(await rest.start("held")) == 1
+        for side in sides:
+            assert await side.rest.completed(await side.rest.start("held")) == 1
         assert len([line for line in frozen.log_lines() if "declared dead" in line]) == 1

@@ -7,46 +7,49 @@ import random
 from uuid import uuid4
 
 import nats
-import pytest
 
 from services.core.bus.payload import encode_mail, encode_pool, encode_ready, encode_timers
 from services.core.bus.subjects import PARTITIONS, Subjects, partition_of
 from services.core.runtime.ids import ulid_uuid
-from tests.support.orders import Orders
+from tests.support.orders import Sides
 from tests.support.stack import Servers, Stack
-from tests.support.transports import TRANSPORTS
 
 AWAY_S = 10.0
 FAR_MS = 1 << 42
 
-_ENDED = "select count(*) from rt.ends where status = 'completed'"
+_ENDED = """select count(*) from rt.ends
+            where status = 'completed' and tenant = (select id from rt.tenant where slug = $1)"""
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
-async def test_orders_go_on_without_nats(servers: Servers, stack: Stack, orders: Orders) -> None:
-    placing = asyncio.create_task(orders.place(over_s=AWAY_S + 2))
-    await orders.begun(0.1)
+async def ended(stack: Stack, sides: Sides) -> list[int]:
+    """How many orders of each side have completed."""
+    return [await stack.value(_ENDED, side.rest.tenant) for side in sides.sides]
+
+
+async def test_orders_go_on_without_nats(servers: Servers, stack: Stack, sides: Sides) -> None:
+    placing = asyncio.create_task(sides.place(over_s=AWAY_S + 2))
+    await sides.begun(0.1)
     await servers.stop_nats()
-    before = await stack.value(_ENDED)
+    before = await ended(stack, sides)
     # Every service stays in the game meanwhile.
     await stack.ready()
     await asyncio.sleep(AWAY_S)
-    meanwhile = await stack.value(_ENDED) - before
+    after = await ended(stack, sides)
     await servers.start_nats()
     await placing
-    runs = await orders.completed()
-    assert meanwhile >= orders.count / 2
-    assert not orders.repeated
-    assert not orders.faults
+    runs = await sides.completed()
+    for side, earlier, later in zip(sides.sides, before, after, strict=True):
+        assert later - earlier >= side.count / 2
+    assert not sides.repeated
+    assert not sides.faults
     assert all(run["attempts"] == [] for run in runs)
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
-async def test_doubled_late_and_senseless_hints_do_no_harm(servers: Servers, stack: Stack, orders: Orders) -> None:
+async def test_doubled_late_and_senseless_hints_do_no_harm(servers: Servers, stack: Stack, sides: Sides) -> None:
     client = await nats.connect(servers.nats.urls["nats"])
     subjects = Subjects(stack.nats_prefix)
     chance = random.Random(7)
-    placing = asyncio.create_task(orders.place())
+    placing = asyncio.create_task(sides.place())
     owner = await stack.value("select id from rt.owner where kind = 'executor' and not dead limit 1")
 
     # A flag, no cancellation: the client's flush may swallow one.
@@ -54,7 +57,7 @@ async def test_doubled_late_and_senseless_hints_do_no_harm(servers: Servers, sta
 
     async def shout() -> None:
         while not done.is_set():
-            known = [ulid_uuid(run) for run in orders.runs.values()]
+            known = [ulid_uuid(run) for run in sides.runs]
             for run in [*chance.sample(known, min(20, len(known))), uuid4()]:
                 await client.publish(subjects.ready(partition_of(run)), encode_ready([run, run], ""))
                 due = chance.choice([0, 1, FAR_MS])
@@ -77,11 +80,11 @@ async def test_doubled_late_and_senseless_hints_do_no_harm(servers: Servers, sta
     shouting = asyncio.create_task(shout())
     try:
         await placing
-        runs = await orders.completed()
+        runs = await sides.completed()
     finally:
         done.set()
         await shouting
         await client.close()
-    assert not orders.repeated
-    assert not orders.faults
+    assert not sides.repeated
+    assert not sides.faults
     assert all(run["attempts"] == [] for run in runs)

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from itertools import chain
 from typing import Any
 
 from runr_workflows import Context, Step, Workflows
@@ -100,6 +101,42 @@ class Orders:
         """(run, step) → executions of its body, of those that were executed more than once."""
         executions = Counter((body.run, body.step) for body in self.bodies.all)
         return Counter({each: times for each, times in executions.items() if times > 1})
+
+
+class Sides:
+    """The orders of several projects, placed side by side: what befalls one befalls all."""
+
+    def __init__(self, sides: Sequence[Orders]) -> None:
+        self.sides = sides
+
+    async def place(self, *, over_s: float = 0.0) -> None:
+        """See `Orders.place`."""
+        async with asyncio.TaskGroup() as group:
+            for side in self.sides:
+                group.create_task(side.place(over_s=over_s))
+
+    async def begun(self, share: float) -> None:
+        """Wait until each side has begun this share of its orders."""
+        await asyncio.gather(*(side.begun(share) for side in self.sides))
+
+    async def completed(self) -> list[Json]:
+        """See `Orders.completed`."""
+        return list(chain.from_iterable(await asyncio.gather(*(side.completed() for side in self.sides))))
+
+    @property
+    def runs(self) -> list[str]:
+        """The runs that were acknowledged."""
+        return [run for side in self.sides for run in side.runs.values()]
+
+    @property
+    def faults(self) -> Counter[str]:
+        """What made clients ask again."""
+        return sum((side.faults for side in self.sides), Counter())
+
+    @property
+    def repeated(self) -> Counter[tuple[str, str]]:
+        """See `Orders.repeated`."""
+        return sum((side.repeated for side in self.sides), Counter())
 
 
 @asynccontextmanager
