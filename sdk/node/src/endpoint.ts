@@ -4,6 +4,7 @@ import { Context } from "./context.js";
 import { type RequestHeaders, lowerNames } from "./headers.js";
 import type { Logger } from "./logger.js";
 import { LostSteps } from "./lost-steps.js";
+import type { Probe } from "./execution.js";
 import type { Middleware } from "./middleware.js";
 import type { Pipeline } from "./pipeline.js";
 import {
@@ -33,6 +34,18 @@ export interface EndpointParts {
   readonly pipeline: Pipeline;
 }
 
+/** Headers by their names in lower case. */
+type NamedHeaders = ReadonlyMap<string, string>;
+
+/** The text of a request, once it is known to be the engine's. */
+type Open = (headers: NamedHeaders) => Promise<string>;
+
+/** A request as it came: `began` is when, of `performance.now()`. */
+interface Received {
+  readonly began: number;
+  readonly probe?: Probe;
+}
+
 /** Answers engine requests for a set of workflows. */
 export class Endpoint {
   readonly #parts: EndpointParts;
@@ -44,18 +57,34 @@ export class Endpoint {
   }
 
   /** Answers a request. Never rejects. */
-  async handle(body: Uint8Array, headers: RequestHeaders): Promise<Answer> {
-    const { workflows, keys, clock, logger } = this.#parts;
+  handle(body: Uint8Array, headers: RequestHeaders): Promise<Answer> {
+    const { keys, clock } = this.#parts;
     const began = performance.now();
+    const open: Open = (named) => openEnvelope(body, named.get(SIGNATURE_HEADER), keys(), clock());
+    return this.#answer(open, headers, { began });
+  }
+
+  /** Answers a request that is no envelope and not signed: one that does not come from outside. Never rejects. */
+  answer(text: string, probe: Probe): Promise<Answer> {
+    return this.#answer(async () => text, {}, { began: performance.now(), probe });
+  }
+
+  /** The middleware of the project. */
+  get pipeline(): Pipeline {
+    return this.#parts.pipeline;
+  }
+
+  async #answer(open: Open, headers: RequestHeaders, received: Received): Promise<Answer> {
+    const { workflows, logger } = this.#parts;
     try {
       const named = lowerNames(headers);
-      const request = parseRequest(await openEnvelope(body, named.get(SIGNATURE_HEADER), keys(), clock()));
+      const request = parseRequest(await open(named));
       if (request.type === "introspect") {
         return { status: 200, body: introspectAnswer(Array.from(workflows.values(), ({ definition }) => definition)) };
       }
       const workflow = workflows.get(request.workflow);
       if (workflow === undefined) throw new BadRequest(`the workflow ${shown(request.workflow)} is not served here`);
-      return { status: 200, body: opsAnswer(await this.#execute(workflow, request, named, began)) };
+      return { status: 200, body: opsAnswer(await this.#execute(workflow, request, named, received)) };
     } catch (error) {
       if (error instanceof RequestRefused) {
         logger.warn(`a request was refused with ${error.status}: ${error.message}`);
@@ -66,12 +95,12 @@ export class Endpoint {
     }
   }
 
-  /** Runs the workflow until a step ends the invocation or it returns; the JSON of the ops. `began`: the request. */
+  /** Runs the workflow until a step ends the invocation or it returns; the JSON of the ops. */
   async #execute(
     workflow: Workflow,
     request: ExecuteRequest,
-    headers: Map<string, string>,
-    began: number,
+    headers: NamedHeaders,
+    { began, probe }: Received,
   ): Promise<string> {
     const { logger, captureInput, pipeline } = this.#parts;
     const until = request.budgetMs === null ? null : began + request.budgetMs;
@@ -82,6 +111,7 @@ export class Endpoint {
       pipeline,
       captureInput,
       room: { maxOps: request.maxOps, until },
+      probe,
     });
     const trace = traceContext((name) => headers.get(name));
     const event = await pipeline.decodeEvent(request.event).catch((error: unknown) => {

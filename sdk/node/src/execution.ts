@@ -34,6 +34,16 @@ export interface Made {
   readonly failure: FailedAttempt | null;
 }
 
+/** Who looks on an invocation, and may have it go otherwise: the kit for tests. */
+export interface Probe {
+  /** Whether the invocation ends before the first step without a result, and executes nothing. */
+  readonly isDry?: boolean;
+  /** A call has its id. */
+  called?(stepId: string, call: StepCall): void;
+  /** What is executed for a step; `call.body` is the function that it names. */
+  body?(stepId: string, call: StepCall): () => unknown;
+}
+
 /** What an invocation is made of. `run` is what steps are told of it; `attempt` counts for the first one. */
 export interface InvocationParts {
   readonly run: { readonly workflow: string; readonly runId: string; readonly attempt: number };
@@ -42,6 +52,7 @@ export interface InvocationParts {
   readonly pipeline: Pipeline;
   readonly captureInput: boolean;
   readonly room?: Room;
+  readonly probe?: Probe | undefined;
 }
 
 /** A step that is executed, in the invocation `replay`. */

@@ -95,6 +95,7 @@ export class Replay {
     // Not as a replay would come to it: there, what is executed now takes no time, and what is waited for may take less.
     if (this.#owner !== null || (this.hasProgressed && this.#drain.isOver)) this.#endsWithNext = true;
     const stepId = this.#ids.assign(call.userId);
+    this.#parts.probe?.called?.(stepId, call);
     this.#pending += 1;
     if (this.#pending > 1) this.#parts.watch.isConcurrent = true;
     this.#notAwaited.add(stepId);
@@ -208,6 +209,7 @@ export class Replay {
     const { call, stepId } = turn;
     const stored = this.#parts.memo.get(stepId);
     if (stored !== undefined) this.#recall(turn, stored);
+    else if (this.#parts.probe?.isDry) this.#record(opText({ op: "would_run", id: stepId }), "continues");
     else if (this.hasProgressed && (this.#endsWithNext || (call.body !== undefined && this.#ops.isLate))) this.#finish();
     else {
       const fault = this.#parts.watch.executes(stepId, this.#ids);
@@ -240,7 +242,8 @@ export class Replay {
     if (call.body !== undefined) {
       this.#owner = stepId;
       this.#drain.stop();
-      const step = { replay: this, call, stepId, body: call.body, attempt: this.attempt };
+      const body = this.#parts.probe?.body?.(stepId, call) ?? call.body;
+      const step = { replay: this, call, stepId, body, attempt: this.attempt };
       void execute(this.#parts, step).then((made) => this.#executed(call, stepId, made, resolve));
       return;
     }

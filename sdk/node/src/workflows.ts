@@ -36,12 +36,19 @@ export interface WorkflowsOptions {
   clock?: (() => number) | undefined;
 }
 
+/** What a registry answers with, for the kit for tests. */
+export let endpointOf: (workflows: Workflows<any>) => Endpoint;
+
 /**
  * The workflows of one project.
  *
  * `Events` declares the data of events by their names, for types only: `new Workflows<{ "order.created": Order }>()`.
  */
 export class Workflows<Events extends EventMap = Record<string, Record<string, any>>> {
+  static {
+    endpointOf = (workflows) => workflows.#endpoint;
+  }
+
   readonly #workflows = new Map<string, Workflow>();
   readonly #keys: readonly (readonly [given: string | undefined, variable: string])[];
   readonly #endpoint: Endpoint;

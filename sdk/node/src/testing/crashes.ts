@@ -1,0 +1,82 @@
+/** Crashes at every point of a scenario, one after the other: what comes of it must stay the same. */
+
+import { same } from "./json-values.js";
+import { type App, TestEngine, type TestEngineOptions } from "./engine.js";
+import type { StoredRun, StoredStep, TestRun } from "./stored.js";
+
+/** A crash has changed what comes of a scenario, or has executed a step again that had its result. */
+export class CrashError extends Error {
+  override name = "CrashError";
+}
+
+export interface CrashOptions extends Pick<TestEngineOptions, "faults" | "stubs" | "begins"> {
+  /**
+   * What must be equal of each run, whatever crashed; its status, output and error, and the statuses and outputs of its
+   * steps by default. Times differ: by the backoff of the attempt that was lost.
+   */
+  same?: (run: TestRun) => unknown;
+}
+
+/**
+ * Plays a scenario without a crash, and then with one after each op: once where its answer is lost, so that the step is
+ * executed again, and once where it has been stored. Resolves with how many times it was played with a crash.
+ *
+ * A workflow with `retries: 0` has no attempt for the one that is lost, and fails. Where `app` makes a registry (a
+ * function), the process that comes after the crash has a new one. Rejects with CrashError, naming the op.
+ */
+export async function everyCrash(
+  app: App,
+  scenario: (engine: TestEngine) => unknown,
+  { same: shown = outcome, ...options }: CrashOptions = {},
+): Promise<number> {
+  const play = async (crash: TestEngineOptions): Promise<TestEngine> => {
+    const engine = new TestEngine(app, { ...options, ...crash });
+    await scenario(engine);
+    return engine;
+  };
+  const clean = await play({});
+  const expected = clean.runs.map(shown);
+  for (let op = 1; op <= clean.ops; op += 1) {
+    for (const [where, crash] of [
+      ["lost", { crashAfter: op }],
+      ["stored", { storedCrashAfter: op }],
+    ] as const) {
+      const engine = await play(crash);
+      const place = `with a crash after op ${op}, its answer ${where}`;
+      if (!same(JSON.parse(JSON.stringify(engine.runs.map(shown))), JSON.parse(JSON.stringify(expected)))) {
+        throw new CrashError(`${place}, this came of it:\n${told(engine)}\nand without:\n${told(clean)}`);
+      }
+      for (const run of engine.runs) checkExecutions(run as StoredRun, place);
+    }
+  }
+  return 2 * clean.ops;
+}
+
+function outcome(run: TestRun): unknown {
+  const { workflow, status, output, error, steps } = run;
+  const failure = error === null ? null : [error.name, error.message];
+  return { workflow, status, output, failure, steps: [...steps.values()].map((step) => [step.id, step.status, timeless(step)]) };
+}
+
+/** The output of a step; of an event that it has waited for, without the time. */
+function timeless({ kind, output }: Readonly<StoredStep>): unknown {
+  return kind === "wait_for_event" && output !== null ? { ...(output as object), ts: null } : output;
+}
+
+function checkExecutions(run: StoredRun, place: string): void {
+  for (const [step, times] of run.executed) {
+    const stored = run.steps.get(step)?.attempts.length ?? 0;
+    const lost = run.lost.get(step) ?? 0;
+    if (times === stored + lost) continue;
+    throw new CrashError(
+      `${place}, step ${JSON.stringify(step)} was executed ${times} times: ${stored} of its attempts are stored, and` +
+        ` ${lost} were lost`,
+    );
+  }
+}
+
+function told(engine: TestEngine): string {
+  return engine.runs
+    .map((run) => `${run.workflow}: ${run.status}, ${JSON.stringify(run.output)}\n${run.timeline}`)
+    .join("\n");
+}

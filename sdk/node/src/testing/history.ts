@@ -1,0 +1,125 @@
+/** Whether code still goes the way of a run that is stored: a dry replay that executes nothing. */
+
+import { shown } from "../shown.js";
+import { type Workflows, endpointOf } from "../workflows.js";
+import { opsOf, withSteps } from "./engine.js";
+import { same } from "./json-values.js";
+import type { Op } from "./op-fields.js";
+import type { History } from "./stored.js";
+
+/** The code does not go the way of the stored run. `stepId` is the first step in which they part, null: the end. */
+export class Divergence extends Error {
+  override name = "Divergence";
+
+  constructor(
+    message: string,
+    readonly stepId: string | null,
+  ) {
+    super(message);
+  }
+}
+
+/** How far the code has come: the steps that it called, and the next one, null where the function has ended. */
+export interface Replayed {
+  readonly called: readonly string[];
+  readonly next: string | null;
+}
+
+interface Found {
+  /** Kinds of the steps that were called, by id, in order. */
+  readonly called: ReadonlyMap<string, string>;
+  readonly next: string | null;
+  readonly op: Op;
+}
+
+/**
+ * Replays a stored run with the code of now, executing no step. Rejects with Divergence at the first difference.
+ *
+ * `history` is a run with its steps as `GET /runs/{id}` answers it, or as `run.history` of the kit is. The code must call
+ * the steps of the history, with their kinds, and no other before the last of them; of a run that has ended it must end
+ * in the same way, with the same output.
+ */
+export async function replay(app: Workflows<any>, history: History): Promise<Replayed> {
+  const called = new Map<string, string>();
+  const endpoint = endpointOf(app);
+  const answer = await endpoint.answer(requestOf(history), {
+    isDry: true,
+    called: (stepId, { op }) => called.set(stepId, op),
+  });
+  if (answer.status !== 200) {
+    throw new Divergence(`the run cannot be replayed: ${(JSON.parse(answer.body) as { error: string }).error}`, null);
+  }
+  const [op = {}] = opsOf(answer);
+  const next: string | null = op["op"] === "would_run" ? op["id"] : null;
+  const found = { called, next, op };
+  checkKinds(history, found);
+  checkWay(history, found);
+  if (next === null) {
+    await checkEnd(history, op, (output) => endpoint.pipeline.decode(output, "run"));
+  }
+  return { called: [...called.keys()], next };
+}
+
+function requestOf(history: History): string {
+  const { id, workflow, source, test, started_at, parent_run_id, event, steps } = history;
+  if (typeof event !== "object" || event === null) {
+    throw new TypeError("the history has no event: take that of one run (GET /runs/{id}), not that of a list");
+  }
+  const memo = steps.flatMap(({ id: step, status, output, error }): [string, object][] => {
+    if (status === "completed") return [[step, { status, output }]];
+    return status === "failed" ? [[step, { status, error }]] : [];
+  });
+  const run = { id, attempt: 0, started_at, source, replay: source === "replay", parent_run_id, test };
+  return withSteps({ type: "execute", protocol: "v1", workflow, run, event, step_order: memo.map(([step]) => step) }, memo);
+}
+
+function checkKinds({ steps }: History, { called }: Found): void {
+  for (const { id, kind } of steps) {
+    const found = called.get(id);
+    if (found !== undefined && found !== kind) {
+      throw new Divergence(`step ${shown(id)} is ${found} in the code, and ${kind} in the history`, id);
+    }
+  }
+}
+
+/** Every step that has a result is called; the first one that has none is the one that the run was in, or new. */
+function checkWay(history: History, { called, next, op }: Found): void {
+  const ids = history.steps.map(({ id }) => id);
+  const place = next === null ? -1 : ids.indexOf(next);
+  const before = place < 0 ? history.steps : history.steps.slice(0, place);
+  const missing = before.find(({ id, status }) => (status === "completed" || status === "failed") && !called.has(id));
+  if (missing !== undefined) {
+    const last = [...called.keys()].filter((id) => id !== next).at(-1);
+    let instead = next === null ? "ends" : `calls ${shown(next)}`;
+    if (op["op"] === "run_failed") instead = `fails with ${op["error"].name}: ${op["error"].message}`;
+    throw new Divergence(
+      `the history goes on with step ${shown(missing.id)}, where the code ${instead}` +
+        (last === undefined ? "" : `; the last step that it called is ${shown(last)}`),
+      missing.id,
+    );
+  }
+  if (next !== null && place < 0 && history.status === "completed") {
+    throw new Divergence(`the run has completed, and the code goes on with a new step ${shown(next)}`, next);
+  }
+}
+
+/** The code has ended without a step. */
+async function checkEnd(history: History, op: Op, decode: (output: unknown) => Promise<unknown>): Promise<void> {
+  const { status, error } = history;
+  if (op["op"] === "run_failed") {
+    const failure = op["error"] as { name: string; message: string };
+    if (status === "failed" && error?.name === failure.name) return;
+    throw new Divergence(`the run is ${status}, and the code fails with ${failure.name}: ${failure.message}`, null);
+  }
+  if (status === "completed") {
+    const [stored, made] = [await decode(history.output), await decode(op["output"] ?? null)];
+    if (!same(stored, made)) {
+      throw new Divergence(`the run has completed with ${shown(stored)}, the code with ${shown(made)}`, null);
+    }
+  }
+  const open = history.steps.find((step) => ["sleeping", "waiting", "retrying"].includes(step.status));
+  if (open !== undefined) {
+    throw new Divergence(`the run is in step ${shown(open.id)}, and the code ends without it`, open.id);
+  }
+  if (status === "failed") throw new Divergence("the run has failed, and the code completes", null);
+}

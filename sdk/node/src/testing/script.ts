@@ -1,0 +1,45 @@
+/** What a test has steps do instead of their own functions. */
+
+/**
+ * What a step does in place of its function, for the first `times` attempts of a run; null: for all of them.
+ *
+ * Of several for one step, the next begins where the one before ends.
+ */
+export interface Fault {
+  readonly step: string;
+  readonly times: number | null;
+  readonly body: (...args: any[]) => unknown;
+}
+
+/**
+ * The function of the step is not executed, and the attempt fails: the first `times` (1) of a run, all with null.
+ *
+ * `step` is the step's id, with its counter where it has one (`"add:1"`). `error` is what is thrown, such as
+ * `new NonRetriableError("…")` or `new RetryAfterError("…", "1h")`.
+ */
+export function fails(step: string, error?: unknown, { times = 1 }: { times?: number | null } = {}): Fault {
+  const thrown = error ?? new Error(`${step} fails, as the test says`);
+  const body = (): never => {
+    throw thrown;
+  };
+  return { step, times, body };
+}
+
+/**
+ * The function of the step is not executed, and the attempt completes with a value; if that is a function, with what it
+ * returns for the arguments of the step.
+ */
+export function returns(step: string, value: unknown, { times = null }: { times?: number | null } = {}): Fault {
+  return { step, times, body: typeof value === "function" ? (value as Fault["body"]) : () => value };
+}
+
+/** The fault that holds for an attempt of a step that has made so many before; undefined: none does. */
+export function scripted(faults: readonly Fault[], step: string, attempts: number): Fault | undefined {
+  let left = attempts;
+  for (const fault of faults) {
+    if (fault.step !== step) continue;
+    if (fault.times === null || left < fault.times) return fault;
+    left -= fault.times;
+  }
+  return undefined;
+}
