@@ -1,7 +1,7 @@
 /** The execution of a step's function, and what becomes of its result. */
 
-import { AsyncLocalStorage } from "node:async_hooks";
 import type { Room } from "./answer-ops.js";
+import { asyncContext } from "./async-context.js";
 import { type StepCall, inputText } from "./calls.js";
 import { failureOf } from "./failures.js";
 import type { StepWatch } from "./lost-steps.js";
@@ -12,7 +12,7 @@ import { shown } from "./shown.js";
 import { encode } from "./values.js";
 
 /** The step whose function is being executed in this context: how a nested call is told from a parallel one. */
-const executing = new AsyncLocalStorage<{ replay: object; stepId: string }>();
+const executing = asyncContext<{ replay: object; stepId: string }>();
 
 /** The step of this invocation whose function the caller is part of; null outside of one. */
 export function stepAround(replay: object): string | null {

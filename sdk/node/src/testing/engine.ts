@@ -8,7 +8,7 @@ import type { Probe } from "../execution.js";
 import type { Jsonified } from "../jsonified.js";
 import type { Answer } from "../protocol.js";
 import type { DataOfWorkflow, OutputOfWorkflow, Workflow } from "../workflow.js";
-import { type Workflows, endpointOf } from "../workflows.js";
+import { type Registry, endpointOf } from "../registry.js";
 import { Answers, type Stub } from "./answers.js";
 import { declared } from "./declared.js";
 import { Events, type Sent, senderFault } from "./events.js";
@@ -19,7 +19,7 @@ import { type Action, Timers } from "./timers.js";
 import { World } from "./world.js";
 
 /** A registry, or a function that makes one: it is called again for the process that comes after a crash. */
-export type App = Workflows<any> | (() => Workflows<any>);
+export type App = Registry<any> | (() => Registry<any>);
 
 /** What a workflow is named by: what `wf.workflow` returned, or its name. */
 type Named = string | Workflow<any, any>;
@@ -65,7 +65,7 @@ const CRASHED = { name: "FunctionUnreachable", message: "the process died before
  * Await each call before the next. Throws ExpressionError for a workflow whose expressions the engine would refuse.
  */
 export class TestEngine {
-  readonly #make: () => Workflows<any>;
+  readonly #make: () => Registry<any>;
   readonly #timers: Timers;
   readonly #world: World;
   readonly #events: Events;

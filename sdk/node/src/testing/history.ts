@@ -1,7 +1,7 @@
 /** Whether code still goes the way of a run that is stored: a dry replay that executes nothing. */
 
 import { shown } from "../shown.js";
-import { type Workflows, endpointOf } from "../workflows.js";
+import { type Registry, endpointOf } from "../registry.js";
 import { opsOf, withSteps } from "./engine.js";
 import { same } from "./json-values.js";
 import type { Op } from "./op-fields.js";
@@ -39,7 +39,7 @@ interface Found {
  * the steps of the history, with their kinds, and no other before the last of them; of a run that has ended it must end
  * in the same way, with the same output.
  */
-export async function replay(app: Workflows<any>, history: History): Promise<Replayed> {
+export async function replay(app: Registry<any>, history: History): Promise<Replayed> {
   const called = new Map<string, string>();
   const endpoint = endpointOf(app);
   const answer = await endpoint.answer(requestOf(history), {
