@@ -100,10 +100,10 @@ OUTSIDE = (
     ("RUNR_HOME", "`runr dev`, `runr doctor`", "The folder of data, ports and passwords; `.runr` in the current one."),
     (
         "RUNR_API_URL",
-        "`runr workflows`",
-        "The API, as `https://runr.example.com`, with or without `/api`; else that of the stack in RUNR_HOME.",
+        "`runr workflows`, the client of an SDK",
+        "The API, as `https://runr.example.com`, with or without `/api`. The command falls back to the stack in RUNR_HOME.",
     ),
-    ("RUNR_TOKEN", "`runr workflows`", "A token for it."),
+    ("RUNR_TOKEN", "`runr workflows`, the client of an SDK", "A token for it."),
     ("RUNR_POSTGRES_BIN", "`runr dev`, tests", "A `bin` folder of Postgres 15 or newer instead of the wheel's."),
     ("RUNR_NATS_BIN", "`runr dev`, tests", "A `nats-server` program instead of the wheel's."),
     ("RUNR_WORKFLOW_SIGNING_KEY", "the function (SDK)", "The project's signing key. Without it all requests get 500."),

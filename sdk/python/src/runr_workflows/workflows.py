@@ -127,6 +127,7 @@ class Workflows:
             called = fn if self._hooks is None else self._hooks.around(fn, is_async=is_async)
             self._workflows[name] = Workflow(name, called, is_async, definition)
             fn.__runr_workflow__ = name  # type: ignore[attr-defined]  # read by step.invoke(id, fn)
+            fn.__runr_definition__ = definition  # type: ignore[attr-defined]  # and this by client.start(fn)
             return fn
 
         return register

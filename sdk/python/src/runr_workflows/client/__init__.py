@@ -1,0 +1,41 @@
+"""The client of the engine's API: sends events, starts runs, and asks for what became of them."""
+
+from .async_client import AsyncClient, AsyncRunHandle
+from .client import Client, RunHandle
+from .errors import ApiError, ApiUnreachable, ClientError, ResultTimeout, RunFailed
+from .views import (
+    Attempt,
+    Child,
+    Failure,
+    Run,
+    RunDetail,
+    RunStatus,
+    RunStep,
+    SentEvent,
+    StoredEvent,
+    TriggerEvent,
+    Wait,
+)
+
+__all__ = [
+    "ApiError",
+    "ApiUnreachable",
+    "AsyncClient",
+    "AsyncRunHandle",
+    "Attempt",
+    "Child",
+    "Client",
+    "ClientError",
+    "Failure",
+    "ResultTimeout",
+    "Run",
+    "RunDetail",
+    "RunFailed",
+    "RunHandle",
+    "RunStatus",
+    "RunStep",
+    "SentEvent",
+    "StoredEvent",
+    "TriggerEvent",
+    "Wait",
+]
