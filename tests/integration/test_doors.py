@@ -1,11 +1,8 @@
-"""The doors of the store: start, wait, finish, deliver, fire, from one connection and from many at once."""
+"""The doors of the store: wait and finish, and what no row can be."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Sequence
-from typing import Any
 from uuid import UUID, uuid4
 
 import asyncpg
@@ -13,167 +10,13 @@ import pytest
 
 from services.core.domain.effect import OpenWait
 from services.core.domain.matching import event_value, wait_key
-from services.core.engine.starts import insert_starts
-from services.core.store.batch import columns
-from services.core.store.commit_item import StartRow, WaitRow
 from services.core.store.database import Database
 from services.core.store.queries import queries
+from tests.support.doors import finish, open_waits, st, waiting
 from tests.support.engine import database, postgres_url
 from tests.support.live_rows import DAY_MS, LiveRows, rows
 
 __all__ = ["database", "postgres_url", "rows"]
-
-ALL_PARTS = list(range(64))
-
-
-async def finish(rows: LiveRows, *runs: UUID, status: str = "cancelled") -> list[asyncpg.Record]:
-    none = [None] * len(runs)
-    async with rows.database.connection() as connection:
-        return list(await connection.fetch(queries("engine")["finish"], list(runs), [status] * len(runs), none, none))
-
-
-DELIVER = "select * from rt.deliver_v1($1, $2, $3, $4, $5)"
-
-
-def delivery(*waits: UUID, event: UUID | None = None) -> tuple[list[Any], ...]:
-    """The arguments of `DELIVER`: this event to these waits."""
-    count = len(waits)
-    return list(waits), ["c"] * count, ['"got"'] * count, [None] * count, [event or uuid4()] * count
-
-
-async def deliver(rows: LiveRows, *waits: UUID, event: UUID | None = None) -> list[asyncpg.Record]:
-    return await rows.rows(DELIVER, *delivery(*waits, event=event))
-
-
-async def fire(rows: LiveRows) -> None:
-    await rows.rows("select * from rt.fire_v1($1, 500)", ALL_PARTS)
-
-
-async def open_waits(rows: LiveRows, *waits: WaitRow) -> None:
-    async with rows.database.connection() as connection:
-        await connection.execute(queries("engine")["open_waits"], *columns(waits, len(WaitRow._fields)))
-
-
-async def waiting(rows: LiveRows, **wait: Any) -> tuple[UUID, UUID]:
-    """A run that waits for an event, and its wait."""
-    row = rows.wait("e", **{"delay_ms": DAY_MS, **wait})
-    return await rows.rest("w", [row]), row.id
-
-
-async def st(rows: LiveRows, run: UUID) -> str:
-    row = await rows.live(run)
-    assert row is not None
-    return str(row["st"])
-
-
-# ---- start
-
-
-async def test_a_start_makes_a_queued_run_that_ends_at_its_deadline(rows: LiveRows) -> None:
-    run = await rows.start_one(timeout_ms=60_000)
-    row = await rows.row(
-        "select st::text as st, owner, epoch, rev, slot, extract(epoch from deadline - rt.now()) as left "
-        "from rt.live where id = $1",
-        run,
-    )
-    assert row is not None
-    assert tuple(row)[:5] == ("q", None, 0, 0, False)
-    assert 50 < row["left"] <= 60
-
-
-async def test_a_delayed_start_counts_its_timeout_and_its_cancel_window_from_when_it_is_due(rows: LiveRows) -> None:
-    run = await rows.start_one(delay_ms=3_600_000, timeout_ms=60_000)
-    await open_waits(rows, rows.wait("x", run=run, delay_ms=30_000), rows.wait("x", run=run, delay_ms=90_000))
-    live = await rows.live(run)
-    assert live is not None
-    assert (live["st"], live["qk"]) == ("d", None)
-    due = await rows.value("select due_at from rt.wait where run = $1 and kind = 'd'", run)
-    assert (live["deadline"] - due).total_seconds() == 60
-    windows = await rows.rows("select due_at from rt.wait where run = $1 and kind = 'x' order by due_at", run)
-    assert [(row["due_at"] - due).total_seconds() for row in windows] == [30, 60]
-
-
-async def test_a_start_in_the_past_is_ready_at_once(rows: LiveRows) -> None:
-    run = await rows.start_one(at_ms=1)
-    assert await st(rows, run) == "q"
-    assert await rows.value("select count(*) from rt.wait where run = $1", run) == 0
-
-
-async def test_c15_a_delayed_run_cannot_be_claimed_before_it_is_due_and_fires_once(rows: LiveRows) -> None:
-    run = await rows.start_one(delay_ms=3_600_000)
-    owner = await rows.owner()
-    assert await rows.claim(owner, [run]) == []
-    await fire(rows)
-    assert await st(rows, run) == "d", "a timer never fires early"
-    await rows.rows("update rt.wait set due_at = rt.now() where run = $1 returning id", run)
-    await asyncio.gather(*(fire(rows) for _ in range(5)))
-    live = await rows.live(run)
-    assert live is not None
-    assert (live["st"], live["mail"]) == ("q", 1)
-
-
-async def test_case_14_keys_of_different_types_are_different_keys(rows: LiveRows) -> None:
-    keys = ["n:1", "s:1", "b:true", "s:true"]
-    runs = [await rows.start_one(idem=key) for key in keys]
-    assert await rows.value("select count(*) from rt.live where id = any ($1)", runs) == 4
-
-
-async def start_all(rows: LiveRows, starts: Sequence[StartRow]) -> list[tuple[UUID, bool]]:
-    async with rows.database.transaction() as connection:
-        return await insert_starts(connection, starts, [])
-
-
-async def test_c10_fifty_concurrent_starts_with_one_key_lead_to_one_run(rows: LiveRows) -> None:
-    starts = [[rows.start_row(idem="s:k", wf=71)] for _ in range(50)]
-    answers = [answer for (answer,) in await asyncio.gather(*(start_all(rows, each) for each in starts))]
-    assert len({run for run, _ in answers}) == 1
-    assert sum(is_new for _, is_new in answers) == 1
-    assert await rows.value("select count(*) from rt.live where wf = 71") == 1
-    assert await rows.value("select sum(n) from rt.usage_delta where wf = 71 and kind = 'r'") == 1
-
-
-async def test_c11_batches_of_starts_in_opposite_orders_do_not_deadlock(rows: LiveRows) -> None:
-    for _ in range(5):
-        await rows.rows("delete from rt.idem where wf = 72 returning run")
-        forth = [rows.start_row(idem=f"s:{number}", wf=72) for number in range(200)]
-        back = [rows.start_row(idem=f"s:{number}", wf=72) for number in reversed(range(200))]
-        one, other = await asyncio.gather(start_all(rows, forth), start_all(rows, back))
-        assert [run for run, _ in one] == [run for run, _ in reversed(other)]
-        assert sum(is_new for _, is_new in one + other) == 200
-
-
-async def test_c10_the_winner_that_rolls_back_leaves_the_key_to_the_loser(rows: LiveRows) -> None:
-    mine, theirs = rows.start_row(idem="s:k", wf=73), rows.start_row(idem="s:k", wf=73)
-    with contextlib.suppress(LookupError):
-        async with rows.database.transaction() as connection:
-            assert await insert_starts(connection, [theirs], []) == [(theirs.id, True)]
-            losing = asyncio.create_task(start_all(rows, [mine]))
-            await blocked(rows)
-            raise LookupError
-    assert await losing == [(mine.id, True)]
-
-
-async def test_c10_a_key_used_twice_in_one_batch_starts_one_run(rows: LiveRows) -> None:
-    first, second = rows.start_row(idem="s:k", wf=74), rows.start_row(idem="s:k", wf=74)
-    assert await start_all(rows, [first, second]) == [(first.id, True), (first.id, False)]
-    assert await start_all(rows, [second]) == [(first.id, False)], "and an all-known batch says so"
-
-
-async def test_case_13_a_key_leads_to_its_run_until_that_is_gone(rows: LiveRows) -> None:
-    run = await rows.start_one(idem="s:k", wf=75)
-    await finish(rows, run)
-    assert await start_all(rows, [rows.start_row(idem="s:k", wf=75)]) == [(run, False)]
-    await rows.rows("delete from rt.idem where run = $1 returning run", run)
-    fresh = rows.start_row(idem="s:k", wf=75)
-    assert await start_all(rows, [fresh]) == [(fresh.id, True)]
-
-
-async def blocked(rows: LiveRows) -> None:
-    """Wait until some transaction waits for another."""
-    async with asyncio.timeout(10):
-        while not await rows.value("select count(*) from pg_locks where not granted"):
-            await asyncio.sleep(0.005)
-
 
 # ---- wait
 
@@ -316,117 +159,6 @@ async def test_c10_an_invoke_that_meets_the_end_of_the_run_it_leads_to_is_not_fo
     await rows.rows("select * from rt.apply_marks_v1(0, 100)")
     assert await st(rows, parent) == "q"
     assert "InvokeError" in await rows.value("select error from rt.steps where run = $1 and kind = 'i'", parent)
-
-
-# ---- deliver and fire
-
-
-async def test_a_delivery_memoizes_the_step_at_its_place_and_wakes_the_run(rows: LiveRows) -> None:
-    run, wait = await waiting(rows, seq=5, sid="paid")
-    event = uuid4()
-    (got,) = await deliver(rows, wait, event=event)
-    assert (got["run"], got["owner"], got["waits"]) == (run, None, [wait])
-    live = await rows.live(run)
-    assert live is not None
-    assert (live["st"], live["mail"], live["bytes"]) == ("q", 1, len('"got"'))
-    step = await rows.row(
-        "select sid, seq, kind::text as kind, status::text as status, output, event from rt.steps where run = $1", run
-    )
-    assert step is not None
-    assert tuple(step) == ("paid", 5, "e", "c", '"got"', event)
-
-
-async def test_two_deliveries_of_one_wait_are_one(rows: LiveRows) -> None:
-    run, wait = await waiting(rows)
-    answers = await asyncio.gather(*(deliver(rows, wait) for _ in range(10)))
-    assert sum(len(answer) for answer in answers) == 1
-    live = await rows.live(run)
-    assert live is not None
-    assert live["mail"] == 1
-    assert await rows.value("select count(*) from rt.steps where run = $1", run) == 1
-
-
-async def test_c5_a_delivery_to_a_leased_run_moves_its_mail_and_nothing_else(rows: LiveRows) -> None:
-    owner = await rows.owner()
-    run = await rows.held(owner)
-    wait = rows.wait("e", run=run, delay_ms=DAY_MS)
-    await open_waits(rows, wait)
-    before = dict(await rows.live(run) or {})
-    (got,) = await deliver(rows, wait.id)
-    assert got["owner"] == owner
-    after = dict(await rows.live(run) or {})
-    assert {key for key in before if before[key] != after[key]} == {"mail", "bytes"}
-
-
-async def test_c29_one_event_resumes_every_open_wait_of_a_run_each_once(rows: LiveRows) -> None:
-    waits = [rows.wait("e", sid=sid, delay_ms=DAY_MS) for sid in ("one", "two")]
-    run = await rows.rest("w", waits)
-    event = uuid4()
-    (got,) = await deliver(rows, *(wait.id for wait in waits), event=event)
-    assert set(got["waits"]) == {wait.id for wait in waits}
-    assert await rows.value("select count(*) from rt.steps where run = $1 and event = $2", run, event) == 2
-
-
-async def test_a_timeout_memoizes_null_and_a_backoff_nothing(rows: LiveRows) -> None:
-    timed_out, _ = await waiting(rows, delay_ms=0)
-    backing_off = await rows.rest("d", [rows.wait("b", delay_ms=0)])
-    await fire(rows)
-    steps = await rows.rows("select status::text as status, output, event from rt.steps where run = $1", timed_out)
-    assert [tuple(step) for step in steps] == [("c", None, None)]
-    assert await rows.value("select count(*) from rt.steps where run = $1", backing_off) == 0
-    assert [await st(rows, run) for run in (timed_out, backing_off)] == ["q", "q"]
-
-
-async def test_the_end_of_a_cancel_window_wakes_nobody(rows: LiveRows) -> None:
-    run = await rows.rest("s", [rows.wait("s", delay_ms=DAY_MS)])
-    await open_waits(rows, rows.wait("x", run=run, delay_ms=0))
-    await fire(rows)
-    live = await rows.live(run)
-    assert live is not None
-    assert (live["st"], live["mail"]) == ("s", 0)
-    assert await rows.value("select count(*) from rt.wait where run = $1 and kind = 'x'", run) == 0
-
-
-async def test_c14_of_an_event_and_a_timeout_at_one_instant_exactly_one_wins(
-    rows: LiveRows, database: Database
-) -> None:
-    runs = await rows.start(200)
-    owner = await rows.owner()
-    await rows.claim(owner, runs)
-    waits = {run: rows.wait("e", run=run, delay_ms=0) for run in runs}
-    for run, wait in waits.items():
-        await rows.commit(owner, run, st="w", steps=1, wait_rows=(wait,))
-    delivered = 0
-
-    async def events() -> None:
-        nonlocal delivered
-        for run in runs:
-            async with database.transaction() as connection:
-                await connection.execute(queries("engine")["lock_runs"], rows.tenant, [run])
-                got = await connection.fetch(DELIVER, *delivery(waits[run].id))
-                delivered += len(got)
-
-    async def timeouts() -> None:
-        while await rows.value("select fired from rt.fire_v1($1, 3)", ALL_PARTS):
-            await asyncio.sleep(0)
-
-    await asyncio.gather(events(), timeouts())
-    outcomes = await rows.rows(
-        "select output is not null as got, count(*) as n from rt.steps where run = any ($1) group by 1", runs
-    )
-    counts = {row["got"]: row["n"] for row in outcomes}
-    assert sum(counts.values()) == 200
-    assert counts.get(True, 0) == delivered
-    assert await rows.value("select count(*) from rt.live where id = any ($1) and st = 'q' and mail = 1", runs) == 200
-
-
-async def test_s2_a_parked_run_stays_parked_over_an_event_and_not_over_its_own_timer(rows: LiveRows) -> None:
-    park, wait = rows.wait("p", delay_ms=0), rows.wait("e", delay_ms=DAY_MS)
-    run = await rows.rest("p", [park, wait])
-    await deliver(rows, wait.id)
-    assert await st(rows, run) == "p"
-    await fire(rows)
-    assert await st(rows, run) == "q"
 
 
 # ---- the constraints
