@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -41,7 +42,7 @@ class Function:
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the compiled SDK and function."""
+    """The folder for the compiled SDK and functions; `serving` fills it."""
     folder = tmp_path_factory.mktemp("node")
     (folder / "package.json").write_text('{"type": "module"}')
     return folder
@@ -49,15 +50,23 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @asynccontextmanager
 async def serving(rest: Rest, folder: Path) -> AsyncIterator[Function]:
-    """The function, known to the client's project; it must end well when it is told to."""
-    node = find_node()
+    """The function of `orders.ts`, known to the client's project."""
     if not (folder / "tests").exists():
-        await compile_into(folder, node)
+        await compile_with(find_node(), SDK, "-p", "tsconfig.tests.json", "--outDir", folder)
+    async with serving_script(rest, folder / "tests" / "orders.js") as (function, workflows):
+        assert workflows == ["double", "gather", "many", "nested", "process-order"]
+        yield function
+
+
+@asynccontextmanager
+async def serving_script(rest: Rest, script: Path, **environ: str) -> AsyncIterator[tuple[Function, list[str]]]:
+    """A function and its workflows, known to the client's project; it must end well when it is told to."""
+    node = find_node()
     shown = await rest.ok("GET", f"/projects/{rest.project}/workflows/app/signing-key")
     process = await asyncio.create_subprocess_exec(
         node.program,
-        str(folder / "tests" / "orders.js"),
-        env={**node.environ, "RUNR_WORKFLOW_SIGNING_KEY": shown["signing_key"]},
+        str(script),
+        env={**node.environ, "RUNR_WORKFLOW_SIGNING_KEY": shown["signing_key"], **environ},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -67,12 +76,11 @@ async def serving(rest: Rest, folder: Path) -> AsyncIterator[Function]:
         assert process.stderr is not None
         async with asyncio.timeout(PATIENCE_S):
             said = (await process.stderr.readline()).decode()
-        url = re.search(r"serving workflows .* on (http://127\.0\.0\.1:\d+)\n", said)
+        url = re.search(r"serving workflows .* on (?:all interfaces, )?(http://127\.0\.0\.1:\d+)\n", said)
         assert url is not None, said + (await process.stderr.read()).decode()
         endpoint = {"endpoint_url": url[1]}
         await rest.ok("PATCH", f"/projects/{rest.project}/workflows/app", endpoint)
-        assert await sync(rest) == ["double", "gather", "many", "nested", "process-order"]
-        yield function
+        yield function, await sync(rest)
         process.terminate()
         async with asyncio.timeout(PATIENCE_S):
             assert await process.wait() == 0
@@ -83,16 +91,11 @@ async def serving(rest: Rest, folder: Path) -> AsyncIterator[Function]:
         await reading
 
 
-async def compile_into(folder: Path, node: Node) -> None:
-    """The SDK and its tests, in JavaScript."""
+async def compile_with(node: Node, folder: Path, *arguments: object) -> None:
+    """The TypeScript of a folder, in JavaScript."""
     compiler = SDK / "node_modules" / "typescript" / "bin" / "tsc"
     assert compiler.exists(), "the compiler of the TypeScript SDK is not installed: make node"
-    command = map(str, (node.program, compiler, "-p", "tsconfig.tests.json", "--outDir", folder))
-    process = await asyncio.create_subprocess_exec(
-        *command, cwd=SDK, env=node.environ, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-    )
-    said, _ = await process.communicate()
-    assert process.returncode == 0, said.decode()
+    await run_node(node, compiler, *arguments, cwd=folder)
 
 
 async def test_the_order_of_the_protocol_page(rest: Rest, compiled: Path) -> None:
@@ -159,13 +162,47 @@ async def test_the_client(rest: Rest, compiled: Path) -> None:
     assert said == "told\n"
 
 
-async def run_node(node: Node, *command: object, environ: Mapping[str, str], cwd: Path | None = None) -> str:
+async def test_a_project_of_a_user(rest: Rest, tmp_path: Path) -> None:
+    """`examples/workflows/orders-ts` with the packed SDK: it compiles, its tests pass, and it runs."""
+    node, folder = find_node(), tmp_path / "orders"
+    await install_example(node, folder)
+    await compile_with(node, folder)
+    known = {"RUNR_API_URL": rest.base, "RUNR_TOKEN": rest.token, "RUNR_PROJECT": rest.project}
+    async with serving_script(rest, folder / "dist" / "main.js", PORT="0", ORDERS_FRAUD_CHECK="300ms") as (_, served):
+        assert served == ["process-order"]
+        placed = await run_node(node, "dist/place-order.js", "o-1", 42, environ=known, cwd=folder)
+        again = await run_node(node, "dist/place-order.js", "o-1", 42, environ=known, cwd=folder)
+        refused = await run_node(node, "dist/place-order.js", "o-2", -1, environ=known, cwd=folder)
+    (failed, done) = await rest.runs()
+    assert placed == f"started {done['id']}\nshipped by dhl\n"
+    assert again == f"o-1 was placed before: {done['id']}\nshipped by dhl\n"
+    assert refused == f"started {failed['id']}\nfailed: total must be a number that is not negative, not -1\n"
+    history = tmp_path / "history.json"
+    history.write_bytes((await rest.call("GET", f"/runs/{done['id']}")).body)
+    told = await run_node(node, "--test", "dist/orders.test.js", environ={"ORDERS_HISTORY": str(history)}, cwd=folder)
+    assert re.search(r"^# pass 5$", told, re.MULTILINE), told
+
+
+async def install_example(node: Node, folder: Path) -> None:
+    """The example, as `npm install` leaves it behind, without asking a registry."""
+    example = SDK.parents[1] / "examples" / "workflows" / "orders-ts"
+    shutil.copytree(example, folder, ignore=shutil.ignore_patterns("node_modules", "dist"))
+    installed = folder / "node_modules" / "@runr" / "workflows"
+    installed.mkdir(parents=True)
+    shutil.copy(SDK / "package.json", installed)
+    await compile_with(node, SDK, "-p", "tsconfig.json", "--outDir", installed / "dist")
+    (folder / "node_modules" / "@types").symlink_to(SDK / "node_modules" / "@types")
+
+
+async def run_node(
+    node: Node, *command: object, environ: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> str:
     """What a script says on stdout; it must end well."""
     process = await asyncio.create_subprocess_exec(
         node.program,
         *map(str, command),
         cwd=cwd,
-        env={**node.environ, **environ},
+        env={**node.environ, **(environ or {})},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -176,5 +213,5 @@ async def run_node(node: Node, *command: object, environ: Mapping[str, str], cwd
         if process.returncode is None:
             process.kill()
             await process.wait()
-    assert process.returncode == 0, err.decode()
+    assert process.returncode == 0, out.decode() + err.decode()
     return out.decode()
