@@ -10,7 +10,7 @@ from services.cli.conformance.report import as_json, line, summary
 from services.cli.conformance.rule import Broken, Finding, Rule
 from services.cli.conformance.runner import Runner
 from services.cli.conformance.table import RULES
-from services.cli.conformance.wire import NoAnswer, Place
+from services.cli.conformance.wire import Place
 from services.cli.failure import Failure
 from services.cli.function import is_http_url
 from services.core.runtime.config import ConfigError, load
@@ -49,9 +49,8 @@ async def run(
 
     try:
         findings = await Runner(probe, _chosen(only), limit_s=limit_s).check(tell)
-    except (NoAnswer, Broken) as error:
-        came = error.came if isinstance(error, Broken) else str(error)
-        raise Failure(f"{url}: {came}") from None
+    except Broken as broken:
+        raise Failure(f"{url}: {broken.came}") from None
     sys.stdout.write((as_json(url, findings, probe.asked) if json_output else summary(findings, probe.asked)) + "\n")
     bad = {"failed", "not applicable"} if complete else {"failed"}
     return EXIT_FAILED if any(finding.state in bad for finding in findings) else EXIT_OK

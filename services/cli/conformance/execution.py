@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from services.core.domain.envelope import EventInfo, RunInfo, StepsFragment, error_json, execute_request
+from services.core.domain.json_text import dump
 from services.core.runtime.clock import SystemClock
 from services.core.runtime.ids import UlidFactory, ulid_text
 
@@ -49,7 +50,7 @@ class Execution:
     @classmethod
     def of(cls, workflow: str, /, **data: Any) -> Execution:
         """The first invocation of a run whose event has this data."""
-        return cls(workflow=workflow, data=json.dumps(data))
+        return cls(workflow=workflow, data=dump(data))
 
     def completed(self, step_id: str, output: str) -> Execution:
         """The invocation after a step has got this output, a JSON text."""

@@ -8,7 +8,7 @@ from time import monotonic
 
 from services.cli.conformance.probe import Probe
 from services.cli.conformance.rule import Broken, Finding, NotApplicable, Rule
-from services.cli.conformance.wire import NoAnswer
+from services.cli.conformance.wire import NoAnswer, NotReachable
 from services.core.domain.op import FunctionFault
 
 Tell = Callable[[Finding], None]
@@ -23,7 +23,7 @@ class Runner:
         self._limit_s = limit_s
 
     async def check(self, tell: Tell) -> list[Finding]:
-        """The findings, each also told at once. Raises NoAnswer or Broken where there is no function to begin with."""
+        """The findings, each also told at once. Raises Broken where nothing can be reached."""
         ends_at = monotonic() + self._limit_s
         await self._look()
         findings = []
@@ -40,7 +40,7 @@ class Runner:
         try:
             introspection = await probe.accepted(post)
         except Broken as broken:
-            if not broken.came.startswith("HTTP "):
+            if isinstance(broken.__cause__, NotReachable):
                 raise
             return
         names = [each.get("name") for each in introspection.workflows if isinstance(each, dict)]

@@ -26,6 +26,10 @@ class NoAnswer(Exception):
     """There is no complete answer; the text says what happened instead."""
 
 
+class NotReachable(NoAnswer):
+    """There was no connection."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reply:
     """An answer. `request_id`: X-RunR-Request-Id, None without; `persists`: the connection stays open."""
@@ -81,7 +85,7 @@ class Wire:
         try:
             made = await loop.create_connection(lambda: self._line, place.host, place.port, ssl=place.tls)
         except OSError as error:
-            raise NoAnswer(f"no connection: {error}") from error
+            raise NotReachable(f"no connection: {error}") from error
         self._transport = made[0]
         return self
 
@@ -89,6 +93,7 @@ class Wire:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._transport.abort()
+        await self._line.lost.wait()
 
     async def exchange(self, headers: Mapping[str, str], body: bytes, *, split_after: int | None = None) -> Reply:
         """Write a request and read its answer. `split_after`: bytes of the body, after which there is a pause."""
@@ -114,6 +119,8 @@ class Wire:
             await asyncio.sleep(_PAUSE_S)
             body = body[split_after:]
         for start in range(0, len(body), _WRITE_BYTES):
+            if self._line.lost.is_set():
+                return
             self._transport.write(body[start : start + _WRITE_BYTES])
             await self._line.writable.wait()
 
@@ -126,14 +133,14 @@ class _Line(asyncio.Protocol):
         self.writable.set()
         self._came: list[bytes] = []
         self._changed = asyncio.Event()
+        self.lost = asyncio.Event()
         self._error: Exception | None = None
-        self._is_lost = False
 
     async def feed(self, parser: AnswerParser) -> bool:
         """Give the parser what has come, or wait; whether the answer is complete. Raises HttpError and OSError."""
         if self._came:
             return parser.feed(self._came.pop(0))
-        if self._is_lost:
+        if self.lost.is_set():
             parser.end()
             if self._error is not None:
                 raise OSError(str(self._error) or type(self._error).__name__)
@@ -149,7 +156,8 @@ class _Line(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`; that the server has closed its side closes ours."""
-        self._is_lost, self._error = True, exc
+        self._error = exc
+        self.lost.set()
         self.writable.set()
         self._changed.set()
 
