@@ -1,14 +1,10 @@
-"""The bus over a real NATS: hints arrive, and nothing blocks, fails or spins when they do not."""
+"""The bus over a real NATS: hints and notices reach whom they are for."""
 
 from __future__ import annotations
 
 import asyncio
-import resource
-import socket
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 
 import pytest
 from nats.aio.msg import Msg
@@ -18,81 +14,12 @@ from services.core.bus.payload import BadPayload, ReadyHint, decode_ready, encod
 from services.core.bus.pull import Pull
 from services.core.bus.ready_consumer import consume_ready
 from services.core.bus.session import Session
-from services.core.bus.subjects import CONSUMER
 from services.core.engine.hints import Hints
-from services.embedded.stack import EmbeddedStack
+from tests.support.bus import GUARD_S, Taker, bus, consuming, open_bus, stream_ready, until
 
-GUARD_S = 15.0
+__all__ = ["bus"]
+
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-
-
-@asynccontextmanager
-async def open_bus(url: str, prefix: str) -> AsyncIterator[Bus]:
-    bus = Bus(url, prefix=prefix)
-    await bus.start()
-    try:
-        yield bus
-    finally:
-        await bus.stop()
-
-
-@pytest.fixture
-async def bus(nats_url: str, nats_prefix: str) -> AsyncIterator[Bus]:
-    async with open_bus(nats_url, nats_prefix) as opened:
-        await stream_ready(opened)
-        yield opened
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(GUARD_S):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
-async def stream_ready(bus: Bus) -> None:
-    async with asyncio.timeout(GUARD_S):
-        while await bus.pending() is None:
-            await asyncio.sleep(0.01)
-
-
-class Taker:
-    """An executor's side: room for a number of runs, and what it was given."""
-
-    def __init__(self, room: int) -> None:
-        self.room = room
-        self.hints: list[ReadyHint] = []
-        self.arrived = asyncio.Event()
-        self._has_room = asyncio.Event()
-        self._has_room.set()
-
-    @property
-    def runs(self) -> list[uuid.UUID]:
-        return [run for hint in self.hints for run in hint.run_ids]
-
-    def widen(self, room: int) -> None:
-        self.room = room
-        self._has_room.set()
-
-    async def capacity(self) -> int:
-        while self.room <= 0:
-            self._has_room.clear()
-            await self._has_room.wait()
-        return self.room
-
-    async def deliver(self, hint: ReadyHint) -> None:
-        self.hints.append(hint)
-        self.room -= len(hint.run_ids)
-        self.arrived.set()
-
-
-@asynccontextmanager
-async def consuming(bus: Bus, taker: Taker) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(consume_ready(bus, taker.deliver, taker.capacity))
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
 
 
 async def test_ready_hints_reach_an_executor_with_their_trace(bus: Bus) -> None:
@@ -180,71 +107,6 @@ async def test_notices_reach_whom_they_name(bus: Bus, nats_url: str, nats_prefix
     assert timers == [(run, 1_800_000_000_000), (run, 1_800_000_000_001)]
 
 
-async def test_an_ended_hearing_leaves_nothing_behind(
-    bus: Bus, nats_stack: EmbeddedStack, nats_url: str, nats_prefix: str
-) -> None:
-    heard: list[tuple[int, uuid.UUID]] = []
-
-    def hearing(owner: int) -> Callable[[tuple[uuid.UUID, ...]], Awaitable[None]]:
-        async def on_cancel(runs: tuple[uuid.UUID, ...]) -> None:
-            heard.extend((owner, run) for run in runs)
-
-        return on_cancel
-
-    async def told(owner: int) -> None:
-        async with asyncio.timeout(GUARD_S):
-            while (owner, run) not in heard:  # a subscription takes a moment to reach the server
-                Hints(other).cancelled(owner, [run])
-                await asyncio.sleep(0.01)
-
-    async with open_bus(nats_url, nats_prefix) as other:
-        for owner in range(1, 30):  # one life after another
-            run = uuid.uuid4()
-            end = await bus.on_cancel(owner, hearing(owner))
-            await told(owner)
-            await end()
-            await end()
-        await bus.on_cancel(30, hearing(30))
-        run = uuid.uuid4()
-        Hints(other).cancelled(29, [run])
-        await told(30)  # a later message of the same sender
-        assert (29, run) not in heard
-        assert len((await bus.session()).client._subs) < 10, "subscriptions of ended lives are still open"
-        await asyncio.to_thread(nats_stack.stop, "nats")
-        try:
-            await until(lambda: not bus.connected)
-        finally:
-            await asyncio.to_thread(nats_stack.start, "nats")
-        await until(lambda: bus.connected and other.connected)
-        run = uuid.uuid4()
-        Hints(other).cancelled(29, [run])
-        await told(30)
-        assert len((await bus.session()).client._subs) < 10
-    assert (29, run) not in heard
-
-
-async def test_who_subscribes_while_it_connects_is_heard(nats_url: str, nats_prefix: str) -> None:
-    tenants: list[int] = []
-
-    async def on_defs(tenant: int) -> None:
-        tenants.append(tenant)
-
-    bus = Bus(nats_url, prefix=nats_prefix)
-    for _ in range(200):
-        await bus.on_timers(lambda _: asyncio.sleep(0))
-    starting = asyncio.create_task(bus.start())
-    try:
-        while not any(each.session for each in bus._hearings):
-            await asyncio.sleep(0)
-        assert not bus.connected
-        await bus.on_defs(on_defs)
-        await starting
-        Hints(bus).defs_changed(3)
-        await until(lambda: tenants == [3])
-    finally:
-        await bus.stop()
-
-
 async def test_prefixes_keep_stacks_apart(bus: Bus, nats_url: str, nats_prefix: str) -> None:
     mine, theirs = Taker(100), Taker(100)
     async with open_bus(nats_url, f"{nats_prefix}x") as other, consuming(bus, mine), consuming(other, theirs):
@@ -276,89 +138,6 @@ async def test_a_fault_of_the_taker_costs_its_hints_only(bus: Bus, caplog: pytes
         task.cancel()
         await asyncio.wait({task})
     assert "a hint was not taken" in caplog.text
-
-
-async def test_without_nats_publishing_drops_and_counts(nats_prefix: str) -> None:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))  # bound and not listening: nobody answers there
-        port = held.getsockname()[1]
-        began = time.monotonic()
-        async with open_bus(f"nats://127.0.0.1:{port}", nats_prefix) as bus:
-            assert not bus.connected
-            hints = Hints(bus)
-            hints.ready([uuid.UUID(int=0), uuid.UUID(int=1)])
-            hints.defs_changed(1)
-            assert bus.dropped == 2
-            assert await bus.pending() is None
-            await bus.drain()
-        assert time.monotonic() - began < 5
-
-
-async def test_a_full_outbox_drops_instead_of_growing(nats_url: str, nats_prefix: str) -> None:
-    bus = Bus(nats_url, prefix=nats_prefix, max_queued=10)
-    await bus.start()
-    try:
-        for _ in range(25):  # without giving the sender a turn
-            bus.publish_defs(1)
-        assert bus.dropped == 15
-    finally:
-        await bus.stop()
-
-
-async def test_nats_restart_loses_the_stream_and_everything_comes_back(
-    nats_stack: EmbeddedStack, nats_url: str, nats_prefix: str
-) -> None:
-    taker = Taker(10_000)
-    tenants: list[int] = []
-
-    async def on_defs(tenant: int) -> None:
-        tenants.append(tenant)
-
-    async with open_bus(nats_url, nats_prefix) as bus, consuming(bus, taker):
-        await bus.on_defs(on_defs)
-        await stream_ready(bus)
-        first = uuid.uuid4()
-        Hints(bus).ready([first])
-        await until(lambda: taker.runs == [first])
-        await asyncio.to_thread(nats_stack.stop, "nats")
-        try:
-            await until(lambda: not bus.connected)
-            before = cpu_s()
-            Hints(bus).ready([uuid.uuid4()])
-            assert bus.dropped >= 1
-            await asyncio.sleep(1.0)
-            assert cpu_s() - before < 0.5, "a consumer without NATS must not spin"
-        finally:
-            await asyncio.to_thread(nats_stack.start, "nats")
-        await until(lambda: bus.connected)
-        await stream_ready(bus)
-        second = uuid.uuid4()
-        Hints(bus).ready([second])
-        Hints(bus).defs_changed(9)
-        await until(lambda: taker.runs == [first, second] and tenants == [9])
-
-
-async def test_a_stream_that_vanishes_is_made_again(bus: Bus) -> None:
-    taker = Taker(100)
-    session = await bus.session()
-    await session.client.jetstream().delete_stream(bus.subjects.stream)
-    async with consuming(bus, taker):
-        await stream_ready(bus)
-        run = uuid.uuid4()
-        Hints(bus).ready([run])
-        await until(lambda: taker.runs == [run])
-
-
-async def test_a_consumer_that_vanishes_while_pulled_is_made_again(bus: Bus) -> None:
-    taker = Taker(100)
-    session = await bus.session()
-    async with consuming(bus, taker):
-        first, second = uuid.uuid4(), uuid.uuid4()
-        Hints(bus).ready([first])
-        await until(lambda: taker.runs == [first])
-        await session.client.jetstream().delete_consumer(bus.subjects.stream, CONSUMER)
-        Hints(bus).ready([second])
-        await until(lambda: taker.runs == [first, second])
 
 
 async def test_a_consumer_that_stops_ends_at_once_and_its_share_goes_to_others(
@@ -426,8 +205,3 @@ def test_payloads_come_back_as_they_went_and_garbage_is_refused() -> None:
     assert decode_ready(encode_ready(runs, TRACE)) == ReadyHint(runs, TRACE)
     with pytest.raises(BadPayload):
         decode_ready(b"\x0a\x03abc")
-
-
-def cpu_s() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
