@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
+
 from runr_workflows import Workflows
+from sdk.python.tests.engine import KEY
 from sdk.python.tests.stream_engine import EngineStream, Manners, StreamEngine
+
+
+@pytest.fixture
+def wf() -> Workflows:
+    """A registry of its own for each test."""
+    return Workflows(signing_key=KEY)
 
 
 @asynccontextmanager

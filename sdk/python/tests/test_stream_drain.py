@@ -15,14 +15,12 @@ from runr.workflows.v1 import worker_service_pb2 as pb
 from runr_workflows import AsyncStep, Context, Step, Workflows
 from sdk.python.tests.engine import KEY
 from sdk.python.tests.stream_engine import Manners, SentOp, StreamEngine
+from sdk.python.tests.stream_worker import wf
+
+__all__ = ["wf"]
 
 ROOT = Path(__file__).parents[3]
 DRAIN = 2
-
-
-@pytest.fixture
-def wf() -> Workflows:
-    return Workflows(signing_key=KEY)
 
 
 async def test_bodies_end_and_are_acknowledged_before_the_worker_leaves(wf: Workflows) -> None:

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 from runr.workflows.v1 import worker_service_pb2 as pb
 
 from runr_workflows import AsyncStep, Context, StepError, Workflows
-from sdk.python.tests.engine import EVENT, KEY
+from sdk.python.tests.engine import EVENT
+from sdk.python.tests.stream_acks import give
 from sdk.python.tests.stream_engine import Manners
-from sdk.python.tests.stream_worker import connected
+from sdk.python.tests.stream_worker import connected, wf
 
-
-@pytest.fixture
-def wf() -> Workflows:
-    return Workflows(signing_key=KEY)
-
-
-async def give(value: Any) -> Any:
-    return value
+__all__ = ["wf"]
 
 
 @pytest.mark.parametrize("chunk", [7, 1_000_000])

@@ -11,21 +11,14 @@ import pytest
 from runr.workflows.v1 import worker_service_pb2 as pb
 
 from runr_workflows import AsyncStep, Context, Step, Workflows
-from sdk.python.tests.engine import KEY
+from sdk.python.tests.stream_acks import give
 from sdk.python.tests.stream_engine import SentOp
-from sdk.python.tests.stream_worker import connected
+from sdk.python.tests.stream_worker import connected, wf
+
+__all__ = ["wf"]
 
 SLOT, DRAIN, ENDED, LATER = 1, 2, 3, 4
 ABANDONED = 3
-
-
-@pytest.fixture
-def wf() -> Workflows:
-    return Workflows(signing_key=KEY)
-
-
-async def give(value: Any) -> Any:
-    return value
 
 
 @pytest.mark.parametrize("reason", [SLOT, DRAIN, ENDED, LATER])

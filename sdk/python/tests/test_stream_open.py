@@ -9,20 +9,13 @@ from typing import Any
 import pytest
 
 from runr_workflows import AsyncStep, Context, Event, InvokeError, Workflows
-from sdk.python.tests.engine import KEY
-from sdk.python.tests.stream_worker import connected
+from sdk.python.tests.stream_acks import give
+from sdk.python.tests.stream_worker import connected, wf
+
+__all__ = ["wf"]
 
 DONE: dict[str, Any] = {"status": "completed", "output": None}
 LATER = 4
-
-
-@pytest.fixture
-def wf() -> Workflows:
-    return Workflows(signing_key=KEY)
-
-
-async def give(value: Any) -> Any:
-    return value
 
 
 @pytest.mark.parametrize("kind", ["sleep", "wait_for_event", "invoke"])

@@ -9,8 +9,10 @@ import pytest
 from runr.workflows.v1 import worker_service_pb2 as pb
 
 from runr_workflows import AsyncStep, Context, Workflows
-from sdk.python.tests.engine import KEY
 from sdk.python.tests.stream_engine import EngineStream, Manners, StreamEngine
+from sdk.python.tests.stream_worker import wf
+
+__all__ = ["wf"]
 
 OTHER = "01J00000000000000000000009"
 
@@ -31,11 +33,6 @@ class Held:
         self.begun.append(name)
         await self.gate.wait()
         return name
-
-
-@pytest.fixture
-def wf() -> Workflows:
-    return Workflows(signing_key=KEY)
 
 
 @pytest.fixture

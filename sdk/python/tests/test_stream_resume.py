@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 from runr.workflows.v1 import worker_service_pb2 as pb
 
 from runr_workflows import AsyncStep, Context, Workflows
-from sdk.python.tests.engine import KEY
+from sdk.python.tests.stream_acks import give
 from sdk.python.tests.stream_engine import EngineStream, Manners, SentOp, StreamEngine
+from sdk.python.tests.stream_worker import wf
+
+__all__ = ["wf"]
 
 ALREADY = 2
-
-
-@pytest.fixture
-def wf() -> Workflows:
-    return Workflows(signing_key=KEY)
 
 
 @pytest.fixture
@@ -33,10 +30,6 @@ async def engine(wf: Workflows) -> AsyncIterator[StreamEngine]:
         yield engine
         connection.cut_off()
         await connection.wait()
-
-
-async def give(value: Any) -> Any:
-    return value
 
 
 def resumed(resume: pb.Resume, key: pb.InvocationKey | None) -> pb.EngineMessage:

@@ -11,29 +11,13 @@ from typing import Any
 import pytest
 
 from runr_workflows import AsyncStep, Context, StepError, Workflows
-from sdk.python.tests.engine import KEY, RUN_ID
-from sdk.python.tests.stream_engine import EngineStream, SentOp
-from sdk.python.tests.stream_worker import connected
+from sdk.python.tests.engine import RUN_ID
+from sdk.python.tests.stream_acks import finish, give
+from sdk.python.tests.stream_worker import connected, wf
+
+__all__ = ["wf"]
 
 FAILED = {"status": "failed", "error": {"name": "Declined", "message": "no money", "stack": "at bank"}}
-
-
-@pytest.fixture
-def wf() -> Workflows:
-    return Workflows(signing_key=KEY)
-
-
-async def give(value: Any) -> Any:
-    return value
-
-
-async def finish(stream: EngineStream) -> SentOp:
-    """Acknowledges ops until the last one."""
-    while True:
-        op = await stream.op()
-        stream.ack(op)
-        if op.last:
-            return op
 
 
 async def test_a_run_of_steps_is_one_invocation_and_each_body_runs_once(wf: Workflows) -> None:
@@ -173,18 +157,6 @@ async def test_what_the_workflow_raises_fails_the_run(wf: Workflows) -> None:
         assert (end.fields["op"], end.fields["error"]["name"], end.last) == ("run_failed", "KeyError", True)
 
 
-async def test_a_result_that_json_cannot_hold_fails_its_step(wf: Workflows) -> None:
-    @wf.workflow("w")
-    async def workflow(ctx: Context, step: AsyncStep) -> None:
-        await step.run("a", give, b"bytes")
-
-    async with connected(wf) as stream:
-        stream.execute("w")
-        op = await stream.op()
-        assert (op.fields["op"], op.fields["non_retriable"]) == ("step_failed", True)
-        assert "bytes" in op.fields["error"]["message"]
-
-
 async def test_gathered_steps_run_side_by_side_and_go_on_in_call_order(wf: Workflows) -> None:
     meeting = asyncio.Barrier(3)
     seen: list[str] = []
@@ -260,78 +232,6 @@ async def test_acknowledgements_of_strangers_are_ignored(wf: Workflows) -> None:
             stream.ack(op, FAILED, key=wrong)
         stream.ack(op)
         assert (await finish(stream)).fields["output"] == 1
-
-
-async def test_a_nested_step_fails_the_run_once_the_others_have_ended(wf: Workflows) -> None:
-    later: list[str] = []
-    slow = asyncio.Event()
-
-    @wf.workflow("w")
-    async def workflow(ctx: Context, step: AsyncStep) -> None:
-        async def outer() -> str:
-            try:
-                return await step.run("inner", give, "inner")
-            except BaseException:
-                later.append("swallowed")
-                return "swallowed"
-
-        await asyncio.gather(step.run("slow", slow.wait), step.run("outer", outer))
-
-    async with connected(wf) as stream:
-        stream.execute("w")
-        while not later:
-            await asyncio.sleep(0)
-        assert stream.is_silent()
-        slow.set()
-        op = await stream.op()
-        assert (op.id, op.last) == ("slow", False), "a body that was executed is not lost"
-        end = await stream.op()
-        assert (end.fields["op"], end.fields["non_retriable"], end.last) == ("run_failed", True, True)
-        assert end.fields["error"]["name"] == "NestedStepError"
-        assert "'inner'" in end.fields["error"]["message"]
-        assert "'outer'" in end.fields["error"]["message"]
-
-
-async def test_a_nested_step_from_the_thread_of_a_sync_body_is_found_too(wf: Workflows) -> None:
-    @wf.workflow("w")
-    async def workflow(ctx: Context, step: AsyncStep) -> None:
-        await step.run("outer", lambda: step.run("inner", give, 1))
-
-    async with connected(wf) as stream:
-        stream.execute("w")
-        end = await stream.op()
-        assert (end.fields["op"], end.fields["error"]["name"], end.last) == ("run_failed", "NestedStepError", True)
-    wf.close()
-
-
-async def test_a_step_call_that_is_never_awaited_fails_the_run(wf: Workflows) -> None:
-    @wf.workflow("w")
-    async def workflow(ctx: Context, step: AsyncStep) -> None:
-        await step.run("a", give, 1)
-        step.run("forgotten", give, 2)
-
-    async with connected(wf) as stream:
-        stream.execute("w")
-        end = await finish(stream)
-        assert end.fields["error"]["name"] == "StepNotAwaitedError"
-        assert "forgotten" in end.fields["error"]["message"]
-
-
-async def test_a_timeout_of_user_code_around_a_body_leaves_the_step_undone(wf: Workflows) -> None:
-    @wf.workflow("w")
-    async def workflow(ctx: Context, step: AsyncStep) -> None:
-        try:
-            async with asyncio.timeout(0.01):
-                await step.run("slow", asyncio.sleep, 60)
-        except TimeoutError:
-            await step.run("instead", give, None)
-
-    async with connected(wf) as stream:
-        stream.execute("w")
-        op = await stream.op()
-        assert (op.id, op.number) == ("instead", 1)
-        stream.ack(op)
-        assert (await finish(stream)).fields["op"] == "run_completed"
 
 
 async def test_the_logger_is_silent_about_what_was_logged_before(

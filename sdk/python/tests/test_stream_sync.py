@@ -11,16 +11,12 @@ from typing import Any
 import pytest
 
 from runr_workflows import Context, Step, StepError, Workflows
-from sdk.python.tests.engine import KEY
-from sdk.python.tests.stream_worker import connected
+from sdk.python.tests.stream_worker import connected, wf
+
+__all__ = ["wf"]
 
 FAILED = {"status": "failed", "error": {"name": "Declined", "message": "no money"}}
 LATER = 4
-
-
-@pytest.fixture
-def wf() -> Workflows:
-    return Workflows(signing_key=KEY)
 
 
 @pytest.fixture

@@ -9,14 +9,10 @@ import pytest
 from runr.workflows.v1 import worker_service_pb2 as pb
 
 from runr_workflows import AsyncStep, Context, Workflows
-from sdk.python.tests.engine import KEY
 from sdk.python.tests.stream_engine import EngineStream, SentOp
-from sdk.python.tests.stream_worker import connected
+from sdk.python.tests.stream_worker import connected, wf
 
-
-@pytest.fixture
-def wf() -> Workflows:
-    return Workflows(signing_key=KEY)
+__all__ = ["wf"]
 
 
 async def give(value: Any, passes: int = 0) -> Any:
