@@ -101,7 +101,7 @@ OUTSIDE = (
     (
         "RUNR_API_URL",
         "`runr workflows`, the client of an SDK",
-        "The API, as `https://runr.example.com`, with or without `/api`. The command falls back to the stack in RUNR_HOME.",
+        "The API, as `https://runr.example.com`, with or without `/api`; the command falls back to RUNR_HOME's stack.",
     ),
     ("RUNR_TOKEN", "`runr workflows`, the client of an SDK", "A token for it."),
     ("RUNR_POSTGRES_BIN", "`runr dev`, tests", "A `bin` folder of Postgres 15 or newer instead of the wheel's."),

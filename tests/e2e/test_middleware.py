@@ -47,12 +47,12 @@ class Sealed(Middleware):
 
 
 class SealedAsync(Middleware):
-    """The same by coroutines."""
+    """The same, encoded by a coroutine."""
 
     async def encode(self, value: Any, where: str) -> Any:
         return Sealed().encode(value, where)
 
-    async def decode(self, value: Any, where: str) -> Any:
+    def decode(self, value: Any, where: str) -> Any:
         return Sealed().decode(value, where)
 
 

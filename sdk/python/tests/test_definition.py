@@ -37,7 +37,7 @@ def test_introspect_lists_the_definitions_as_given(wf: Workflows, engine: FakeEn
     assert engine.introspect() == {
         "runr_workflow": "v1",
         "sdk": {"name": "runr-workflows", "language": "python", "version": __version__},
-        "capabilities": ["max_ops"],
+        "capabilities": ["dry", "max_ops"],
         "workflows": [
             {
                 "name": "process-order",

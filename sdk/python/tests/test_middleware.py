@@ -101,8 +101,7 @@ class WrapsAsync(Middleware):
         await self._take_time()
         return self._inner.encode(value, where)
 
-    async def decode(self, value: Any, where: Where) -> Any:
-        await self._take_time()
+    def decode(self, value: Any, where: Where) -> Any:
         return self._inner.decode(value, where)
 
     async def _take_time(self) -> None:
@@ -388,10 +387,17 @@ def test_data_of_an_event_must_stay_an_object() -> None:
     )
 
 
+class DecodesLate(Middleware):
+    async def decode(self, value: Any, where: Where) -> Any:
+        return value
+
+
 def test_misuse_is_told_at_once() -> None:
+    with pytest.raises(TypeError, match=r"DecodesLate\.decode is async, which decode cannot be for workflows"):
+        Workflows(middleware=[DecodesLate()])
     with pytest.raises(TypeError, match="is no middleware: it has none of invocation_starts"):
         Workflows(middleware=[object()])
-    with pytest.raises(DefinitionError, match=r"WrapsAsync\.encode, .* is async, and so must be the workflow"):
+    with pytest.raises(DefinitionError, match=r"WrapsAsync\.encode is async, and so must be the workflow"):
         define(app(WrapsAsync("in")), False)
 
 

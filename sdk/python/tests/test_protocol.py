@@ -146,7 +146,7 @@ def test_fields_of_a_newer_engine_are_ignored(wf: Workflows, engine: FakeEngine)
         step.run("a", lambda: 1)
         step.run("b", lambda: 2)
 
-    op = engine.execute("w", {}, dry=True, step_kinds={}, future={"x": 1})
+    op = engine.execute("w", {}, dry="yes", max_parties=7, future={"x": 1})
 
     assert (op["op"], op["id"]) == ("step_completed", "a")
 
@@ -158,7 +158,7 @@ def test_a_minimal_request_is_enough(wf: Workflows, executed: list[int]) -> None
 
 
 def test_no_capability_is_claimed_that_is_not_there(engine: FakeEngine) -> None:
-    assert engine.introspect()["capabilities"] == ["max_ops"]
+    assert engine.introspect()["capabilities"] == ["dry", "max_ops"]
 
 
 def test_without_a_key_everything_is_500(monkeypatch: pytest.MonkeyPatch) -> None:

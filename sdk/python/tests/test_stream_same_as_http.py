@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 import pytest
@@ -42,10 +42,10 @@ programs = st.recursive(
 class Story:
     """A program as a workflow. What a body returns names its place, so that a result taken for another shows."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, middleware: Sequence[object] = ()) -> None:
         self.program = program
         self.ran: Counter[str] = Counter()
-        self.wf = Workflows(signing_key=KEY, clock=lambda: NOW)
+        self.wf = Workflows(signing_key=KEY, clock=lambda: NOW, middleware=middleware)
 
         @self.wf.workflow("w", retries=1)
         async def workflow(ctx: Context, step: AsyncStep) -> Any:

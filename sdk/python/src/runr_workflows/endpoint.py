@@ -12,6 +12,7 @@ from .async_runner import AsyncRunner
 from .background import Background
 from .checkpoint import CheckpointReplay, Room
 from .definition import Workflow
+from .dry import DryReplay
 from .hooked_replay import hooked
 from .hooks import Hooks
 from .invocation import Invocation
@@ -20,6 +21,7 @@ from .protocol import (
     SIGNATURE_HEADER,
     ExecuteRequest,
     IntrospectRequest,
+    dry_answer,
     error_answer,
     introspect_answer,
     lower_names,
@@ -44,6 +46,8 @@ class Endpoint:
     """The state of an invocation that answers one op."""
     several: type[CheckpointReplay] = CheckpointReplay
     """That of one which may answer more."""
+    dry: type[DryReplay] = DryReplay
+    """That of one in which nothing is done."""
 
     def __init__(
         self,
@@ -63,6 +67,7 @@ class Endpoint:
         self._hooks = hooks
         self._plain = hooked(self.plain, hooks)
         self._several = hooked(self.several, hooks)
+        self._dry = hooked(self.dry, hooks)
         self._async_runner = AsyncRunner(background.executor)
         self._lost_steps = LostSteps()
 
@@ -139,8 +144,10 @@ class Endpoint:
 
     def _replay(self, workflow: Workflow, request: ExecuteRequest, began: float) -> Replay:
         """The state of an invocation whose request came at `began`, of the monotonic clock."""
-        watch = self._lost_steps.watch(workflow.name, request.run_id)
         parallel, capture = workflow.is_async, self._capture_input
+        if request.dry:
+            return self._dry(request.steps, parallel=parallel, capture_input=False)
+        watch = self._lost_steps.watch(workflow.name, request.run_id)
         if request.max_ops == 1:
             return self._plain(request.steps, parallel=parallel, capture_input=capture, watch=watch)
         until = None if request.budget_ms is None else began + request.budget_ms / 1000
@@ -149,6 +156,8 @@ class Endpoint:
 
 
 def _answer(invocation: Invocation, op: str) -> Answer:
+    if isinstance(invocation.replay, DryReplay):
+        return 200, dry_answer(op, invocation.replay.called())
     _log_failure(invocation)
     return 200, ops_answer(op)
 

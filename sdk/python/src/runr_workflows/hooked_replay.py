@@ -1,4 +1,8 @@
-"""Replay with middleware: its own kinds of replay, so that there is no cost where there is none."""
+"""Replay with middleware: its own kinds of replay, so that there is no cost where there is none.
+
+Async hooks take their time where a body takes its own: then the step owns the invocation. What is replayed must take
+none, or code that runs side by side would come to its calls in another order each time; so `decode` is never async.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +43,6 @@ class HookedReplay(Replay):
         self._captures = capture_input and self.hooks.encodes
         self._begun: set[str] = set()
         self._inputs: dict[str, str] = {}
-
-    @property
-    def takes_turns(self) -> bool:
-        """As in `Replay`; while an async hook takes its time, no other call may get ahead of its step."""
-        return bool(self.hooks.asynchronous) or super().takes_turns
 
     def stored(self, step_id: str) -> Mapping[str, Any] | None:
         """As in `Replay`; what is to be decoded goes the longer way."""

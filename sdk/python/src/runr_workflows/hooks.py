@@ -24,6 +24,12 @@ Flow = Generator[partial[Any], Any, Any]
 _log = logging.getLogger("runr_workflows")
 
 
+_LATE_DECODE = (
+    "{} is async, which decode cannot be for workflows: code that runs side by side would go on in another order at"
+    " every call. Get what it needs before, for example keys when the process starts"
+)
+
+
 class Hooks:
     """What the middleware of a registry does. Raises TypeError for an object that has no hook."""
 
@@ -42,6 +48,12 @@ class Hooks:
         """Names of the hooks that are async."""
         self.encodes = bool(self._encode)
         self.decodes = bool(self._decode)
+
+    def check_decode(self) -> None:
+        """Raises TypeError for a `decode` that is async."""
+        late = next((hook for hook in self._decode if _is_async(hook)), None)
+        if late is not None:
+            raise TypeError(_LATE_DECODE.format(_name(late)))
 
     def step_starts(self, step: StepInfo) -> Flow:
         """Before the function of a step is executed. Raises MiddlewareError."""

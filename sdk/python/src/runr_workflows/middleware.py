@@ -52,9 +52,9 @@ class Middleware:
     """An object with any of these methods, given as `Workflows(middleware=[first, second])`, of any class.
 
     `…_starts` and `encode` are called in the order of the list, `…_ends` and `decode` in reverse. For async workflows
-    they may be async. What `invocation_starts` and `decode` raise fails the attempt of the function, what `step_starts`
-    and `encode` raise that of the step; what `…_ends` raises is logged, for the result stands. A replayed step calls
-    `decode`, and neither `step_starts` nor `step_ends`.
+    all but `decode` may be async. What `invocation_starts` and `decode` raise fails the attempt of the function, what
+    `step_starts` and `encode` raise that of the step; what `…_ends` raises is logged, for the result stands. A replayed
+    step calls `decode`, and neither `step_starts` nor `step_ends`.
     """
 
     def invocation_starts(self, ctx: Context) -> Awaitable[None] | None:

@@ -20,7 +20,7 @@ VERSION = "v1"
 MAX_BODY_BYTES = 64 * 1024 * 1024
 SIGNATURE_HEADER = "x-runr-signature"
 REQUEST_ID_HEADER = "x-runr-request-id"
-CAPABILITIES = ["max_ops"]
+CAPABILITIES = ["dry", "max_ops"]
 SDK = {"name": "runr-workflows", "language": "python", "version": __version__}
 
 _REQUEST_ID = re.compile(r"[0-9A-Za-z._~+/=-]{1,128}")
@@ -33,7 +33,8 @@ class IntrospectRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecuteRequest:
-    """The engine asks for the next op of a run, or for up to `max_ops` of them, of steps that begin within `budget_ms`.
+    """The engine asks for the next op of a run, or for up to `max_ops` of them, of steps that begin within `budget_ms`;
+    with `dry`, for what that op would be.
 
     Fields of the request that this SDK does not know are ignored.
     """
@@ -50,6 +51,7 @@ class ExecuteRequest:
     steps: Mapping[str, Mapping[str, Any]]
     max_ops: int = 1
     budget_ms: int | None = None
+    dry: bool = False
 
 
 def open_envelope(body: bytes, header: str | None, keys: Sequence[str], now: float) -> str:
@@ -100,6 +102,11 @@ def introspect_answer(definitions: Sequence[Mapping[str, Any]]) -> bytes:
 def ops_answer(ops: str) -> bytes:
     """The body that answers an execute request; `ops` is the JSON of one op, or of several with commas between them."""
     return f'{{"runr_workflow":"{VERSION}","ops":[{ops}]}}'.encode()
+
+
+def dry_answer(op: str, called: str) -> bytes:
+    """The body that answers a dry request; `called` is the JSON of the list of memoized steps that were called."""
+    return f'{{"runr_workflow":"{VERSION}","ops":[{op}],"called":{called}}}'.encode()
 
 
 def error_answer(message: str) -> bytes:
@@ -154,6 +161,7 @@ def _execute(request: dict[str, Any]) -> ExecuteRequest:
         steps=steps,
         max_ops=_count(request, "max_ops") or 1,
         budget_ms=_count(request, "budget_ms"),
+        dry=request.get("dry") is True,
     )
 
 

@@ -85,6 +85,8 @@ class Workflows:
         self._threads = threads
         self._clock = clock
         self._hooks = Hooks(middleware) if middleware else None
+        if self._hooks is not None:
+            self._hooks.check_decode()
         self._endpoint = self.endpoint(Endpoint)
 
     def workflow(

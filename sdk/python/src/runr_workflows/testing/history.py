@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..calls import StepCall
 from ..definition import Workflow
+from ..dry import DryReplay
 from ..endpoint import Endpoint
-from ..interrupt import StepInterrupt
 from ..protocol import ExecuteRequest
-from ..replay import Replay, StepFlow
+from ..replay import Replay
 from ..workflows import Workflows
 
 History = Mapping[str, Any]
@@ -37,37 +36,10 @@ class Replayed:
     next: str | None = None
 
 
-class _DryReplay(Replay):
-    """Records the calls, and ends at the first one without a result: nothing is executed."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.calls: dict[str, str] = {}
-        """Kinds of the steps that were called, by id, in order."""
-        self.next: str | None = None
-
-    def begin(self, call: StepCall) -> str:
-        """As in `Replay`."""
-        step_id = super().begin(call)
-        self.calls[step_id] = call.op
-        return step_id
-
-    def perform(self, call: StepCall, step_id: str) -> StepFlow:
-        """As in `Replay`, for steps that have a result."""
-        if self.is_closed or self.knows(step_id):
-            return super().perform(call, step_id)
-        self.next = step_id
-        self.op = json.dumps({"op": _WOULD_RUN, "id": step_id})
-        raise StepInterrupt
-
-
 class _DryEndpoint(Endpoint):
-    plain = _DryReplay
-
     def _replay(self, workflow: Workflow, request: ExecuteRequest, began: float) -> Replay:
         replay = super()._replay(workflow, request, began)
-        assert isinstance(replay, _DryReplay)
-        replay.watch = None
+        assert isinstance(replay, DryReplay)
         self.last = replay
         return replay
 
@@ -106,7 +78,7 @@ def _request(history: History) -> str:
     }
     if not isinstance(history.get("event"), Mapping):
         raise ValueError("the history has no event: take that of one run (GET /runs/{id}), not that of a list")
-    request = {"type": "execute", "protocol": "v1", "workflow": history["workflow"], "run": run}
+    request = {"type": "execute", "protocol": "v1", "dry": True, "workflow": history["workflow"], "run": run}
     return json.dumps({**request, "event": history["event"], "steps": steps, "step_order": list(steps)})
 
 
@@ -116,14 +88,14 @@ def _memo(step: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"status": "failed", "error": step["error"]} if step["status"] == "failed" else None
 
 
-def _check_kinds(history: History, found: _DryReplay) -> None:
+def _check_kinds(history: History, found: DryReplay) -> None:
     stored = {step["id"]: step["kind"] for step in history["steps"]}
     for step_id, kind in found.calls.items():
         if step_id in stored and stored[step_id] != kind:
             raise Divergence(f"step {step_id!r} is {kind} in the code, and {stored[step_id]} in the history", step_id)
 
 
-def _check_way(history: History, found: _DryReplay, op: Mapping[str, Any]) -> None:
+def _check_way(history: History, found: DryReplay, op: Mapping[str, Any]) -> None:
     """Every step that has a result is called; the first one that has none is the one that the run was in, or new."""
     stored = [step["id"] for step in history["steps"]]
     before = stored[: stored.index(found.next)] if found.next in stored else stored
