@@ -14,6 +14,7 @@ _ON_BOTH_LOOPS = {
     "test_hostile_functions.py",
     "test_kept_connections.py",
     "test_lean_http.py",
+    "test_lean_http_dialing.py",
 }
 
 

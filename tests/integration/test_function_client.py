@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,15 +27,11 @@ from tests.support.fake_function import (
     replaying,
     sleep,
 )
-from tests.support.function_calls import ask, head, make_client, silence, writing
+from tests.support.function_calls import ask, client, head, make_client, silence, writing
+
+__all__ = ["client"]
 
 OK_BODY = b'{"runr_workflow":"v1","ops":[{"op":"run_completed"}]}'
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[HttpFunctionClient]:
-    async with make_client() as client:
-        yield client
 
 
 @dataclass(frozen=True)

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import AsyncIterator
 
 import pytest
 
 from services.core.domain.op import FunctionFault
 from services.executor.function_client import MAX_ANSWER_BYTES, HttpFunctionClient, RawAnswer
 from tests.support.fake_function import FakeFunction, Reply, Wire
-from tests.support.function_calls import ask, fault_of, head, make_client, silence, writing
+from tests.support.function_calls import ask, client, fault_of, head, silence, writing
+
+__all__ = ["client"]
 
 OK_BODY = b'{"runr_workflow":"v1","ops":[{"op":"run_completed"}]}'
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[HttpFunctionClient]:
-    async with make_client() as client:
-        yield client
 
 
 class TestTime:

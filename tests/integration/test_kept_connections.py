@@ -6,11 +6,8 @@ import asyncio
 import contextlib
 import socket
 import threading
-from collections.abc import AsyncIterator
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from runr_workflows import Workflows
 from runr_workflows.serving.server import Server
 
@@ -18,22 +15,12 @@ from services.core.domain.envelope import introspect_request
 from services.core.domain.op import FunctionFault
 from services.executor.function_client import HttpFunctionClient, Target
 from tests.support.fake_function import KEY, FakeFunction, Reply
-from tests.support.function_calls import ask, make_client
-from tests.support.raw_server import Asked, RawServer, answer, read_request
+from tests.support.function_calls import ask, client, post
+from tests.support.raw_server import RawServer, answer, read_request
+
+__all__ = ["client"]
 
 OK_BODY = b'{"runr_workflow":"v1","ops":[{"op":"run_completed"}]}'
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[HttpFunctionClient]:
-    async with make_client() as client:
-        yield client
-
-
-async def post(client: HttpFunctionClient, server: RawServer, text: str = "", *, timeout_s: float = 5.0) -> bytes:
-    """The body of the answer; `text` is part of the request."""
-    request = introspect_request(1)[:-1] + f',"text":"{text}"}}'
-    return (await client.call(Target(server.url, (KEY,)), "introspect", request, {}, timeout_s)).body
 
 
 async def fault(client: HttpFunctionClient, server: RawServer) -> FunctionFault:
@@ -320,85 +307,3 @@ class TestTime:
             await post(client, server, timeout_s=5)
             await post(client, server, timeout_s=0.2)
             assert server.connections == 2
-
-
-_MOVES = st.sampled_from(
-    [
-        "answer",
-        "twice",
-        "late",
-        "old-first",
-        "no-id",
-        "old-id",
-        "close",
-        "garbage-behind",
-        "garbage-first",
-        "half",
-        "interim",
-    ]
-)
-
-
-class Liar:
-    """Does what its script says, request by request; an honest answer holds the text of its request."""
-
-    def __init__(self, moves: list[str]) -> None:
-        self._moves = iter(moves)
-        self._old = b""
-        self._old_id = "0" * 32
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection."""
-        while True:
-            asked = await read_request(reader)
-            move = next(self._moves, "answer")
-            honest = answer(_text(asked), asked.id)
-            writer.write(self._first(move, asked, honest))
-            self._old, self._old_id = honest, asked.id
-            await writer.drain()
-            if move == "late":
-                await asyncio.sleep(0)
-                writer.write(honest)
-            if move in ("close", "half"):
-                return
-
-    def _first(self, move: str, asked: Asked, honest: bytes) -> bytes:
-        return {
-            "twice": honest + honest,
-            "old-first": self._old + honest,
-            "no-id": answer(_text(asked)),
-            "old-id": answer(b"old", self._old_id),
-            "close": b"",
-            "garbage-behind": honest + b"}",
-            "garbage-first": b"x" + honest,
-            "half": honest[:-1],
-            "interim": b"HTTP/1.1 103 Early\r\nX-RunR-Request-Id: " + b"0" * 32 + b"\r\n\r\n" + honest,
-        }.get(move, honest)
-
-
-def _text(asked: Asked) -> bytes:
-    return asked.body.rpartition(b"text")[2].strip(b'\\":}')
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(moves=st.lists(_MOVES, min_size=2, max_size=12), at_once=st.integers(1, 3))
-def test_whatever_a_server_does_nobody_gets_the_answer_of_another(moves: list[str], at_once: int) -> None:
-    faults: set[str] = set()
-
-    async def play() -> None:
-        async with RawServer(Liar(moves).serve) as server, make_client() as client:
-
-            async def caller(name: int) -> None:
-                for turn in range(len(moves)):
-                    text = f"{name}-{turn}"
-                    try:
-                        got = await post(client, server, text)
-                    except FunctionFault as error:
-                        faults.add(error.name)
-                    else:
-                        assert got == text.encode()
-
-            await asyncio.gather(*(caller(name) for name in range(at_once)))
-
-    asyncio.run(play())
-    assert faults <= {"ProtocolError", "FunctionUnreachable"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
@@ -13,6 +13,7 @@ from services.core.domain.envelope import introspect_request
 from services.core.domain.op import FunctionFault
 from services.executor.function_client import HttpFunctionClient, RawAnswer, Target
 from tests.support.fake_function import KEY, Answer, FakeFunction, Wire
+from tests.support.raw_server import RawServer
 
 ANYWHERE = EndpointPolicy(allow_private=True)
 
@@ -22,9 +23,27 @@ def make_client(**options: object) -> HttpFunctionClient:
     return HttpFunctionClient(unix_seconds=lambda: int(time.time()), version="9.9", **settings)  # type: ignore[arg-type]
 
 
+@pytest.fixture
+async def client() -> AsyncIterator[HttpFunctionClient]:
+    """A client that may call functions of this machine."""
+    async with make_client() as client:
+        yield client
+
+
+async def localhost(_: str) -> list[str]:
+    """A name server that knows one answer."""
+    return ["127.0.0.1"]
+
+
 async def ask(client: HttpFunctionClient, function: FakeFunction, *, timeout_s: float = 5.0) -> RawAnswer:
     target = Target(function.url, (KEY,))
     return await client.call(target, "introspect", introspect_request(1), {}, timeout_s)
+
+
+async def post(client: HttpFunctionClient, server: RawServer, text: str = "", *, timeout_s: float = 5.0) -> bytes:
+    """The body of the answer; `text` is part of the request."""
+    request = introspect_request(1)[:-1] + f',"text":"{text}"}}'
+    return (await client.call(Target(server.url, (KEY,)), "introspect", request, {}, timeout_s)).body
 
 
 async def fault_of(client: HttpFunctionClient, answer: Answer, *, timeout_s: float = 5.0) -> FunctionFault:
