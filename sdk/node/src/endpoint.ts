@@ -11,6 +11,7 @@ import {
   type Answer,
   type ExecuteRequest,
   SIGNATURE_HEADER,
+  dryAnswer,
   errorAnswer,
   introspectAnswer,
   opsAnswer,
@@ -65,8 +66,8 @@ export class Endpoint {
   }
 
   /** Answers a request that is no envelope and not signed: one that does not come from outside. Never rejects. */
-  answer(text: string, probe: Probe): Promise<Answer> {
-    return this.#answer(async () => text, {}, { began: performance.now(), probe });
+  answer(text: string, probe?: Probe): Promise<Answer> {
+    return this.#answer(async () => text, {}, { began: performance.now(), ...(probe === undefined ? {} : { probe }) });
   }
 
   /** The middleware of the project. */
@@ -84,7 +85,7 @@ export class Endpoint {
       }
       const workflow = workflows.get(request.workflow);
       if (workflow === undefined) throw new BadRequest(`the workflow ${shown(request.workflow)} is not served here`);
-      return { status: 200, body: opsAnswer(await this.#execute(workflow, request, named, received)) };
+      return { status: 200, body: await this.#execute(workflow, request, named, received) };
     } catch (error) {
       if (error instanceof RequestRefused) {
         logger.warn(`a request was refused with ${error.status}: ${error.message}`);
@@ -95,7 +96,7 @@ export class Endpoint {
     }
   }
 
-  /** Runs the workflow until a step ends the invocation or it returns; the JSON of the ops. */
+  /** Runs the workflow until a step ends the invocation or it returns; the body of the answer. */
   async #execute(
     workflow: Workflow,
     request: ExecuteRequest,
@@ -107,10 +108,11 @@ export class Endpoint {
     const replay = new Replay({
       run: request,
       memo: request.steps,
-      watch: this.#lostSteps.watch(workflow.name, request.runId),
+      watch: (request.dry ? new LostSteps(logger) : this.#lostSteps).watch(workflow.name, request.runId),
       pipeline,
       captureInput,
       room: { maxOps: request.maxOps, until },
+      isDry: request.dry,
       probe,
     });
     const trace = traceContext((name) => headers.get(name));
@@ -122,10 +124,12 @@ export class Endpoint {
     const begun: Middleware[] = [];
     void run(workflow, context, replay, pipeline, begun);
     const report = await replay.ended;
-    context.close();
-    this.#logFailure(context, report);
+    if (!request.dry) {
+      context.close();
+      this.#logFailure(context, report);
+    }
     await pipeline.ends("invocationEnds", begun, context, report.outcome);
-    return report.ops;
+    return request.dry ? dryAnswer(report.ops, replay.called) : opsAnswer(report.ops);
   }
 
   /** One line for an attempt that failed, counted from 1: whoever runs the function sees it without the engine. */

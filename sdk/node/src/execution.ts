@@ -36,12 +36,8 @@ export interface Made {
 
 /** Who looks on an invocation, and may have it go otherwise: the kit for tests. */
 export interface Probe {
-  /** Whether the invocation ends before the first step without a result, and executes nothing. */
-  readonly isDry?: boolean;
-  /** A call has its id. */
-  called?(stepId: string, call: StepCall): void;
   /** What is executed for a step; `call.body` is the function that it names. */
-  body?(stepId: string, call: StepCall): () => unknown;
+  body(stepId: string, call: StepCall): () => unknown;
 }
 
 /** What an invocation is made of. `run` is what steps are told of it; `attempt` counts for the first one. */
@@ -52,6 +48,8 @@ export interface InvocationParts {
   readonly pipeline: Pipeline;
   readonly captureInput: boolean;
   readonly room?: Room;
+  /** Whether nothing is executed: the invocation ends with what would be done at the first step without a result. */
+  readonly isDry?: boolean;
   readonly probe?: Probe | undefined;
 }
 

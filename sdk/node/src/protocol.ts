@@ -9,7 +9,7 @@ import { VERSION as SDK_VERSION } from "./version.js";
 const VERSION = "v1";
 export const MAX_BODY_BYTES = 64 * 1024 * 1024;
 export const SIGNATURE_HEADER = "x-runr-signature";
-const CAPABILITIES = ["max_ops"];
+const CAPABILITIES = ["dry", "max_ops"];
 const SDK = { name: "@runr/workflows", language: "typescript", version: SDK_VERSION };
 
 /** HTTP status and JSON body. */
@@ -31,8 +31,8 @@ export interface IntrospectRequest {
 }
 
 /**
- * The engine asks for the next op of a run, or for up to `maxOps` of them, of steps that begin within `budgetMs`. Fields of
- * the request that this SDK does not know are ignored.
+ * The engine asks for the next op of a run, or for up to `maxOps` of them, of steps that begin within `budgetMs`; with
+ * `dry`, for what that op would be. Fields of the request that this SDK does not know are ignored.
  */
 export interface ExecuteRequest {
   readonly type: "execute";
@@ -48,6 +48,7 @@ export interface ExecuteRequest {
   readonly steps: ReadonlyMap<string, StoredStep>;
   readonly maxOps: number;
   readonly budgetMs: number | null;
+  readonly dry: boolean;
 }
 
 type JsonObject = Record<string, unknown>;
@@ -105,6 +106,11 @@ export function opsAnswer(ops: string): string {
   return `{"runr_workflow":"${VERSION}","ops":[${ops}]}`;
 }
 
+/** The body that answers a dry request: an op, and the memoized steps that the code called, in order. */
+export function dryAnswer(op: string, called: readonly object[]): string {
+  return `{"runr_workflow":"${VERSION}","ops":[${op}],"called":${JSON.stringify(called)}}`;
+}
+
 /** An answer that is not 200. */
 export function errorAnswer(status: number, message: string): Answer {
   return { status, body: JSON.stringify({ error: message }) };
@@ -130,6 +136,7 @@ function executeRequest(request: JsonObject): ExecuteRequest {
     steps: new Map(steps as [string, StoredStep][]),
     maxOps: countField(request, "max_ops") ?? 1,
     budgetMs: countField(request, "budget_ms"),
+    dry: request["dry"] === true,
   };
 }
 

@@ -47,6 +47,8 @@ export class Replay {
   recalled = 0;
   /** Whether this invocation has made a result itself and gone on. */
   hasProgressed = false;
+  /** The memoized steps that were called, in order; of a dry invocation. */
+  readonly called: { readonly id: string; readonly kind: string }[] = [];
   #report: Report | null = null;
   #end!: (report: Report) => void;
   readonly #ops: AnswerOps;
@@ -80,6 +82,7 @@ export class Replay {
 
   /** Whether the code running now has run in an earlier invocation, as far as the memoized steps tell. */
   get isReplaying(): boolean {
+    if (this.#parts.isDry === true) return true; // nothing that is logged has happened
     return this.#owner === null && !this.hasProgressed && this.recalled < this.#parts.memo.size;
   }
 
@@ -95,7 +98,7 @@ export class Replay {
     // Not as a replay would come to it: there, what is executed now takes no time, and what is waited for may take less.
     if (this.#owner !== null || (this.hasProgressed && this.#drain.isOver)) this.#endsWithNext = true;
     const stepId = this.#ids.assign(call.userId);
-    this.#parts.probe?.called?.(stepId, call);
+    if (this.#parts.isDry === true && this.#parts.memo.has(stepId)) this.called.push({ id: stepId, kind: call.op });
     this.#pending += 1;
     if (this.#pending > 1) this.#parts.watch.isConcurrent = true;
     this.#notAwaited.add(stepId);
@@ -209,7 +212,9 @@ export class Replay {
     const { call, stepId } = turn;
     const stored = this.#parts.memo.get(stepId);
     if (stored !== undefined) this.#recall(turn, stored);
-    else if (this.#parts.probe?.isDry) this.#record(opText({ op: "would_run", id: stepId }), "continues");
+    else if (this.#parts.isDry === true) {
+      this.#record(opText({ op: "would_run", id: stepId, name: call.userId, kind: call.op }), "continues");
+    }
     else if (this.hasProgressed && (this.#endsWithNext || (call.body !== undefined && this.#ops.isLate))) this.#finish();
     else {
       const fault = this.#parts.watch.executes(stepId, this.#ids);
@@ -242,7 +247,7 @@ export class Replay {
     if (call.body !== undefined) {
       this.#owner = stepId;
       this.#drain.stop();
-      const body = this.#parts.probe?.body?.(stepId, call) ?? call.body;
+      const body = this.#parts.probe?.body(stepId, call) ?? call.body;
       const step = { replay: this, call, stepId, body, attempt: this.attempt };
       void execute(this.#parts, step).then((made) => this.#executed(call, stepId, made, resolve));
       return;

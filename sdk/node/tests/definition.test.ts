@@ -45,7 +45,7 @@ test("introspection tells names and options in the words of the protocol", async
   assert.deepEqual(answer, {
     runr_workflow: "v1",
     sdk: { name: "@runr/workflows", language: "typescript", version: "0.1.0" },
-    capabilities: ["max_ops"],
+    capabilities: ["dry", "max_ops"],
     workflows: [
       {
         name: "process-order",

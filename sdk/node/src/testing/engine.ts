@@ -342,7 +342,7 @@ export function withSteps(request: object, memo: readonly (readonly [id: string,
 }
 
 /** The ops of an answer. */
-export function opsOf(answer: Answer): Op[] {
+function opsOf(answer: Answer): Op[] {
   return (JSON.parse(answer.body) as { ops: Op[] }).ops;
 }
 

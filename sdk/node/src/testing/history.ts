@@ -1,8 +1,8 @@
 /** Whether code still goes the way of a run that is stored: a dry replay that executes nothing. */
 
-import { shown } from "../shown.js";
 import { type Registry, endpointOf } from "../registry.js";
-import { opsOf, withSteps } from "./engine.js";
+import { shown } from "../shown.js";
+import { withSteps } from "./engine.js";
 import { same } from "./json-values.js";
 import type { Op } from "./op-fields.js";
 import type { History } from "./stored.js";
@@ -40,17 +40,16 @@ interface Found {
  * in the same way, with the same output.
  */
 export async function replay(app: Registry<any>, history: History): Promise<Replayed> {
-  const called = new Map<string, string>();
   const endpoint = endpointOf(app);
-  const answer = await endpoint.answer(requestOf(history), {
-    isDry: true,
-    called: (stepId, { op }) => called.set(stepId, op),
-  });
+  const answer = await endpoint.answer(requestOf(history));
   if (answer.status !== 200) {
     throw new Divergence(`the run cannot be replayed: ${(JSON.parse(answer.body) as { error: string }).error}`, null);
   }
-  const [op = {}] = opsOf(answer);
+  const { ops, called: listed } = JSON.parse(answer.body) as { ops: [Op]; called: { id: string; kind: string }[] };
+  const [op] = ops;
+  const called = new Map(listed.map(({ id, kind }) => [id, kind]));
   const next: string | null = op["op"] === "would_run" ? op["id"] : null;
+  if (next !== null) called.set(next, op["kind"]);
   const found = { called, next, op };
   checkKinds(history, found);
   checkWay(history, found);
@@ -70,7 +69,7 @@ function requestOf(history: History): string {
     return status === "failed" ? [[step, { status, error }]] : [];
   });
   const run = { id, attempt: 0, started_at, source, replay: source === "replay", parent_run_id, test };
-  return withSteps({ type: "execute", protocol: "v1", workflow, run, event, step_order: memo.map(([step]) => step) }, memo);
+  return withSteps({ type: "execute", protocol: "v1", dry: true, workflow, run, event, step_order: memo.map(([step]) => step) }, memo);
 }
 
 function checkKinds({ steps }: History, { called }: Found): void {
