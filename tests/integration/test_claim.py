@@ -18,8 +18,6 @@ from tests.support.live_rows import DAY_MS, LiveRows, rows, until
 
 __all__ = ["database", "postgres_url", "rows"]
 
-# ---- claiming
-
 
 async def test_c26_doubled_hints_claim_once(hand: Hand, rows: LiveRows) -> None:
     runs = [await hand.start("work") for _ in range(10)]
