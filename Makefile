@@ -28,11 +28,11 @@ dev: $(STAMP) ## Run the whole engine on this machine until Ctrl-C
 	@$(BIN)/runr dev
 
 # Tests wait a good deal, so there are more workers than cores; the checks and the TypeScript SDK run beside them.
-test: lint $(NODE_STAMP) ## Everything that CI checks: style, types, layers, protos, all tests, in WORKERS (3) processes, accidents alone
+test: lint $(NODE_STAMP) ## Everything that CI checks: style, types, layers, protos, all tests, in WORKERS (3) processes, accidents last in 2
 	@checks=$$(mktemp) && trap 'rm -f "$$checks"' EXIT; \
 	  $(MAKE) --no-print-directory --keep-going types proto-check node >"$$checks" 2>&1 & checking=$$!; \
 	  $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore=tests/chaos; tested=$$?; \
-	  $(BIN)/python -m pytest tests/chaos; accidents=$$?; tested=$$((tested || accidents)); \
+	  $(BIN)/python -m pytest -n 2 --dist worksteal tests/chaos; accidents=$$?; tested=$$((tested || accidents)); \
 	  wait $$checking; checked=$$?; cat "$$checks"; \
 	  test $$tested -eq 0 || echo "the tests have failed" >&2; \
 	  test $$checked -eq 0 || echo "the types, the protos or the TypeScript SDK are wrong" >&2; \

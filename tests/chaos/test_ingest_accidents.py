@@ -87,25 +87,30 @@ async def loading(stack: Stack) -> AsyncIterator[Load]:
         await invariants.check(stack.database_url, accepted=runs)
 
 
-@pytest.mark.parametrize("table", ["runs", "events"])
-async def test_killed_in_the_middle_of_a_commit_that_happens(stack: Stack, table: str) -> None:
+@pytest.fixture
+async def theirs(stack: Stack) -> AsyncIterator[Database]:
+    """The database of the stack, whose services all run."""
     await stack.revive()
     database = Database(stack.database_url, name="test", size=2)
     await database.open()
+    yield database
+    await database.close()
+
+
+@pytest.mark.parametrize("table", ["runs", "events"])
+async def test_killed_in_the_middle_of_a_commit_that_happens(stack: Stack, theirs: Database, table: str) -> None:
     async with loading(stack) as load:
-        async with slow_commits(database, f"t_{load._tenant}.{table}") as stopped:
+        async with slow_commits(theirs, f"t_{load._tenant}.{table}") as stopped:
             load.send(starts=20, events=20)
             await stopped()
             await stack.kill("ingest")
         await stack.start("ingest")
-    await database.close()
 
 
-async def test_killed_before_a_commit_that_happens_after_the_next_attempt_has_begun(stack: Stack) -> None:
-    await stack.revive()
-    database = Database(stack.database_url, name="test", size=2)
-    await database.open()
-    async with loading(stack) as load, database.connection() as connection:
+async def test_killed_before_a_commit_that_happens_after_the_next_attempt_has_begun(
+    stack: Stack, theirs: Database
+) -> None:
+    async with loading(stack) as load, theirs.connection() as connection:
         transaction = connection.transaction()
         await transaction.start()
         await connection.execute("lock table rt.live in access exclusive mode")
@@ -116,7 +121,6 @@ async def test_killed_before_a_commit_that_happens_after_the_next_attempt_has_be
         await stack.children["ingest"].ready()
         await waits(connection, 2)
         await transaction.rollback()
-    await database.close()
 
 
 async def waits(connection: Any, count: int) -> None:
