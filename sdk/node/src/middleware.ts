@@ -20,8 +20,7 @@ export interface StepInfo {
 
 /** What an execution of a step came to. */
 export type StepOutcome =
-  | { readonly status: "completed"; readonly output: unknown }
-  | { readonly status: "failed"; readonly error: unknown };
+  { readonly status: "completed"; readonly output: unknown } | { readonly status: "failed"; readonly error: unknown };
 
 /** What an invocation came to: the run has ended, or goes on; `error` is that of an attempt that failed. */
 export interface InvocationOutcome {
@@ -43,6 +42,9 @@ export interface Middleware {
   stepEnds?(step: StepInfo, outcome: StepOutcome): void | Promise<void>;
   /** What is stored in place of a value: JSON, an object if `where` is "event". */
   encode?(value: unknown, where: Where): unknown;
-  /** The value in place of which this was stored. Events from elsewhere were never encoded: give those back as they are. */
+  /**
+   * The value in place of which this was stored. Events from elsewhere were never encoded, and neither was what was stored
+   * before the middleware was there: give those back as they are.
+   */
   decode?(value: unknown, where: Where): unknown;
 }

@@ -73,7 +73,7 @@ export class Pipeline extends Codecs {
     return this.#middleware.some((one) => one[`${what}Starts`] !== undefined || one[`${what}Ends`] !== undefined);
   }
 
-  /** Tells of a start, in order. `begun` has those that have been told; the rejection is that of the one that is not. */
+  /** Tells of a start, in order. `begun` has those that have been told; rejects with what the next one throws. */
   async starts<Hook extends Starts>(hook: Hook, begun: Middleware[], ...given: Arguments<Hook>): Promise<void> {
     for (const one of this.#middleware) {
       await (one[hook] as ((...given: unknown[]) => unknown) | undefined)?.call(one, ...given);

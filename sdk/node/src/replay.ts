@@ -214,8 +214,8 @@ export class Replay {
     if (stored !== undefined) this.#recall(turn, stored);
     else if (this.#parts.isDry === true) {
       this.#record(opText({ op: "would_run", id: stepId, name: call.userId, kind: call.op }), "continues");
-    }
-    else if (this.hasProgressed && (this.#endsWithNext || (call.body !== undefined && this.#ops.isLate))) this.#finish();
+    } else if (this.hasProgressed && (this.#endsWithNext || (call.body !== undefined && this.#ops.isLate)))
+      this.#finish();
     else {
       const fault = this.#parts.watch.executes(stepId, this.#ids);
       if (fault !== null) this.fail(fault);
@@ -267,10 +267,12 @@ export class Replay {
     const { pipeline } = this.#parts;
     if (call.encoded === undefined || pipeline.encodesNothing) this.#ends(stepId, plain);
     else {
-      call.encoded((data) => pipeline.encodeData(data)).then(
-        (fields) => this.#orFail(() => this.#ends(stepId, made(fields))),
-        (error: unknown) => this.fail(error),
-      );
+      call
+        .encoded((data) => pipeline.encodeData(data))
+        .then(
+          (fields) => this.#orFail(() => this.#ends(stepId, made(fields))),
+          (error: unknown) => this.fail(error),
+        );
     }
   }
 

@@ -40,18 +40,28 @@ async function imported<T>(name: string): Promise<T> {
   return module.namespace as T;
 }
 
-assert.deepEqual(vm.runInContext("[typeof process, typeof Buffer, typeof AsyncLocalStorage]", context).join(), "undefined,undefined,undefined");
+assert.deepEqual(
+  vm.runInContext("[typeof process, typeof Buffer, typeof AsyncLocalStorage]", context).join(),
+  "undefined,undefined,undefined",
+);
 const { Workflows } = await imported<typeof Fetch>("fetch.js");
 const lines: unknown[] = [];
-const logger = { debug: () => 0, info: () => 0, warn: (line: unknown) => lines.push(line), error: (line: unknown) => lines.push(line) };
+const logger = {
+  debug: () => 0,
+  info: () => 0,
+  warn: (line: unknown) => lines.push(line),
+  error: (line: unknown) => lines.push(line),
+};
 const wf = new Workflows({ signingKey: KEY, clock: () => NOW, logger });
 wf.workflow("w", {}, async (_ctx, step) => {
   const pair = await Promise.all([step.run("a", async () => 1), step.run("b", () => 2)]);
   return pair;
 });
-wf.workflow("nested", {}, async (_ctx, step) => step.run("outer", async () => {
-  await step.run("inner", () => 1);
-}));
+wf.workflow("nested", {}, async (_ctx, step) =>
+  step.run("outer", async () => {
+    await step.run("inner", () => 1);
+  }),
+);
 
 async function ask(memo: object, more: object): Promise<any[]> {
   const { body, headers } = await seal(executeText(memo as never, more));
@@ -61,7 +71,14 @@ async function ask(memo: object, more: object): Promise<any[]> {
   return answer.ops;
 }
 const ops = await ask({}, { max_ops: 5 });
-assert.deepEqual(ops.map(({ op, output }) => [op, output]), [["step_completed", 1], ["step_completed", 2], ["run_completed", [1, 2]]]);
+assert.deepEqual(
+  ops.map(({ op, output }) => [op, output]),
+  [
+    ["step_completed", 1],
+    ["step_completed", 2],
+    ["run_completed", [1, 2]],
+  ],
+);
 const [nested] = await ask({}, { workflow: "nested" });
 assert.equal(nested.error.name, "NestedStepError");
 

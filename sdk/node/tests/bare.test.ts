@@ -7,7 +7,9 @@ import { fileURLToPath } from "node:url";
 
 test("the entries for fetch, client and tests run where nothing of Node is", () => {
   const script = fileURLToPath(new URL("bare-runtime.js", import.meta.url));
-  const said = execFileSync(process.execPath, ["--experimental-vm-modules", "--no-warnings", script], { encoding: "utf8" });
+  const said = execFileSync(process.execPath, ["--experimental-vm-modules", "--no-warnings", script], {
+    encoding: "utf8",
+  });
 
   assert.equal(said, "true\n");
 });

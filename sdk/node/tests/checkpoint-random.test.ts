@@ -66,7 +66,11 @@ class Story {
     return results;
   }
 
-  async #body(ctx: Context<any>, { kind, turns: count }: { kind: string; turns: number }, place: string): Promise<string> {
+  async #body(
+    ctx: Context<any>,
+    { kind, turns: count }: { kind: string; turns: number },
+    place: string,
+  ): Promise<string> {
     this.executions += 1;
     await turns(count);
     if (kind === "fail" || (kind === "flaky" && ctx.attempt === 0)) throw new Error(`${place} fails`);

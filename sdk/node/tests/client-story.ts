@@ -1,4 +1,4 @@
-/** The client against the real engine, which serves the workflows of `orders.ts`: RUNR_API_URL and RUNR_TOKEN say where. */
+/** The client against the real engine and the workflows of `orders.ts`: RUNR_API_URL and RUNR_TOKEN say where. */
 
 import assert from "node:assert/strict";
 import { setTimeout as sleep } from "node:timers/promises";

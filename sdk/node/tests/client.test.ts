@@ -44,13 +44,24 @@ function api(answers: Answer[], options: ClientOptions = {}): { client: Client; 
   return { client: new Client({ url: "https://api.test/api/", token: "tok", fetch, ...options }), asked };
 }
 
-const sent = (more = {}): object => ({ id: "01EV", name: "a", duplicate: false, runs: [], resumed: 0, cancelled: 0, ...more });
+const sent = (more = {}): object => ({
+  id: "01EV",
+  name: "a",
+  duplicate: false,
+  runs: [],
+  resumed: 0,
+  cancelled: 0,
+  ...more,
+});
 
 test("an event is sent with what it has, and gets an id where it has none", async () => {
-  const { client, asked } = api([
-    json(200, { ids: ["01EV"], events: [sent({ runs: ["01RUN"] })] }),
-    json(200, { ids: ["01EV", "01EW"], events: [sent({ duplicate: true }), sent({ id: "01EW" })] }),
-  ], { tenant: "acme" });
+  const { client, asked } = api(
+    [
+      json(200, { ids: ["01EV"], events: [sent({ runs: ["01RUN"] })] }),
+      json(200, { ids: ["01EV", "01EW"], events: [sent({ duplicate: true }), sent({ id: "01EW" })] }),
+    ],
+    { tenant: "acme" },
+  );
   const one = await client.send({ name: "a", data: { n: 1 } }, { test: true });
   const two = await client.send([
     { name: "a", id: "mine", ts: new Date(5) },
@@ -89,7 +100,15 @@ test("a start is made again only where it starts one run", async () => {
   const plain = workflows.workflow("plain", {}, () => 1);
   const keyed = workflows.workflow("keyed", { idempotency: "event.data.id" }, () => 1);
   const gone = new TypeError("fetch failed");
-  const { client, asked } = api([gone, json(201, run), gone, json(200, run), gone, problem(429, "rate-limited"), json(201, run)]);
+  const { client, asked } = api([
+    gone,
+    json(201, run),
+    gone,
+    json(200, run),
+    gone,
+    problem(429, "rate-limited"),
+    json(201, run),
+  ]);
 
   await client.start(plain);
   const existing = await client.start(keyed, { data: { id: 1 } });
@@ -113,7 +132,10 @@ test("an error says what the API has said", async () => {
     problem(409, "conflict"),
   ]);
   const caught = async (call: Promise<unknown>): Promise<ApiError> => {
-    const error = await call.then(() => assert.fail("no error"), (error: unknown) => error);
+    const error = await call.then(
+      () => assert.fail("no error"),
+      (error: unknown) => error,
+    );
     assert.ok(error instanceof ApiError);
     return error;
   };
@@ -130,9 +152,12 @@ test("an error says what the API has said", async () => {
 
 test("retries end, and what may not be made twice is not", async () => {
   const gone = (): Answer[] => Array.from({ length: 3 }, () => problem(503, "unavailable"));
-  const { client, asked } = api([...gone(), ...gone().slice(2), problem(429, "rate-limited", [], { "retry-after": "0" }), json(201, run)], {
-    retries: 2,
-  });
+  const { client, asked } = api(
+    [...gone(), ...gone().slice(2), problem(429, "rate-limited", [], { "retry-after": "0" }), json(201, run)],
+    {
+      retries: 2,
+    },
+  );
 
   await assert.rejects(client.run("r").get(), { status: 503, code: "unavailable" });
   await assert.rejects(client.run("r").replay(), { status: 503 });
@@ -186,7 +211,10 @@ test("an abort rejects with its reason, before, in and between requests", async 
 test("an answer that does not come is no answer", async () => {
   const { client } = api(["hangs"], { retries: 0, timeout: "5ms" });
 
-  await assert.rejects(client.run("r").get(), /^ApiUnreachable: GET https:\/\/api.test\/api\/runs\/r: no answer in time/);
+  await assert.rejects(
+    client.run("r").get(),
+    /^ApiUnreachable: GET https:\/\/api.test\/api\/runs\/r: no answer in time/,
+  );
 });
 
 test("lists come page by page, as they are read", async () => {

@@ -47,6 +47,9 @@ test("the end is told as ever", async () => {
   const completed = await dry(async (_ctx, step) => step.run("a", () => 2), { a: done });
   const failed = await dry(async (_ctx, step) => step.run("a", () => 2), { a: { status: "failed", error: "no" } });
 
-  assert.deepEqual([completed.ops, completed.called], [[{ op: "run_completed", output: 1 }], [{ id: "a", kind: "run" }]]);
+  assert.deepEqual(
+    [completed.ops, completed.called],
+    [[{ op: "run_completed", output: 1 }], [{ id: "a", kind: "run" }]],
+  );
   assert.deepEqual([failed.ops[0].op, failed.ops[0].error.message], ["run_failed", "no"]);
 });

@@ -77,7 +77,10 @@ export async function askAll(
   assert.equal(answer.status, 200, answer.body);
   const { ops } = JSON.parse(answer.body) as { ops: Op[] };
   assert.ok(ops.length >= 1 && ops.length <= Math.max(1, more["max_ops"] ?? 1), answer.body);
-  assert.ok(ops.slice(0, -1).every((op) => op["op"] === "step_completed"), answer.body);
+  assert.ok(
+    ops.slice(0, -1).every((op) => op["op"] === "step_completed"),
+    answer.body,
+  );
   return ops;
 }
 

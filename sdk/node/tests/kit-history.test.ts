@@ -140,14 +140,25 @@ test("a run that failed fails again, also where its failure was caught", async (
   const compensated = new TestEngine(app(caught));
   const run = await compensated.run("w");
   assert.deepEqual(await replay(app(caught), run.history), { called: ["a"], next: null });
-  await assert.rejects(replay(app(failing), run.history), /the run is completed, and the code fails with NonRetriableError/);
+  await assert.rejects(
+    replay(app(failing), run.history),
+    /the run is completed, and the code fails with NonRetriableError/,
+  );
 });
 
 test("with middleware, outputs are compared as they are meant", async () => {
   const options = { middleware: [await encryption(new Uint8Array(32))] };
   const run = await new TestEngine(app(async (_ctx, step) => step.run("a", () => 1), options)).run("w");
 
-  assert.deepEqual((await replay(app(async (_ctx, step) => step.run("a", () => 2), options), run.history)).called, ["a"]);
+  assert.deepEqual(
+    (
+      await replay(
+        app(async (_ctx, step) => step.run("a", () => 2), options),
+        run.history,
+      )
+    ).called,
+    ["a"],
+  );
   const other = app(async (_ctx, step) => (await step.run("a", () => 1)) + 1, options);
   await assert.rejects(replay(other, run.history), /the run has completed with 1, the code with 2/);
 });

@@ -261,7 +261,9 @@ test("steps that run together keep their order, however long decoding takes", as
 });
 
 test("with a checkpoint, code goes on with what a replay would decode", async () => {
-  const workflows = registry({ middleware: [{ encode: (value) => ({ value }), decode: (value) => ({ decoded: value }) }] });
+  const workflows = registry({
+    middleware: [{ encode: (value) => ({ value }), decode: (value) => ({ decoded: value }) }],
+  });
   workflows.workflow("w", {}, async (_ctx, step) => step.run("b", (a: unknown) => a, await step.run("a", () => 1)));
   const ops = await askAll(workflows, {}, { max_ops: 50 });
 

@@ -12,7 +12,9 @@ const shipped = { order_id: "o-1", carrier: "dhl" };
 test("an order that is shipped, by a bank that is busy at first", async () => {
   const engine = new TestEngine(wf);
   await engine.send("order.shipped", shipped, { after: "1d" });
-  const run = await engine.run(processOrder, order, { faults: [fails("charge-card", new Error("busy"), { times: 4 })] });
+  const run = await engine.run(processOrder, order, {
+    faults: [fails("charge-card", new Error("busy"), { times: 4 })],
+  });
 
   assert.deepEqual(run.output, { shipped: true, carrier: "dhl" });
   assert.equal(run.timeline.of("charge-card").length, 5);

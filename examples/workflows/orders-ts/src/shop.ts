@@ -1,4 +1,4 @@
-/** What the steps do. A step may be executed twice: `key` tells the payment gateway and the stock that it is the same. */
+/** What the steps do. One may be executed twice: by `key` the payment gateway and the stock know that it is the same. */
 
 import { NonRetriableError } from "@runr/workflows";
 import type { Order } from "./events.js";
@@ -11,7 +11,8 @@ export interface Charge {
 /** Takes the money. */
 export async function chargeCard(order: Order, key: string): Promise<Charge> {
   record("charge-card", key);
-  if (!(order.total >= 0)) throw new NonRetriableError(`total must be a number that is not negative, not ${order.total}`);
+  if (!(order.total >= 0))
+    throw new NonRetriableError(`total must be a number that is not negative, not ${order.total}`);
   return { charge_id: `ch-${order.order_id}`, amount: order.total };
 }
 

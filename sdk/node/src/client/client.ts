@@ -35,7 +35,8 @@ export class Client<Events extends EventMap = Record<string, Record<string, any>
   constructor(options: ClientOptions = {}) {
     const url = options.url ?? environment("RUNR_API_URL") ?? "";
     const token = options.token ?? environment("RUNR_TOKEN") ?? "";
-    if (!/^https?:\/\/./.test(url)) throw new TypeError("url: that of the API, like http://127.0.0.1:8080, or RUNR_API_URL");
+    if (!/^https?:\/\/./.test(url))
+      throw new TypeError("url: that of the API, like http://127.0.0.1:8080, or RUNR_API_URL");
     if (token === "") throw new TypeError("token: one of the API, or RUNR_TOKEN");
     this.#transport = new Transport({
       url,

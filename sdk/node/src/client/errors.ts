@@ -82,7 +82,8 @@ interface Problem {
 function problemOf(body: string): Problem | null {
   try {
     const problem = JSON.parse(body) as Partial<Problem> | null;
-    const isOne = typeof problem?.type === "string" && typeof problem.detail === "string" && Array.isArray(problem.errors);
+    const isOne =
+      typeof problem?.type === "string" && typeof problem.detail === "string" && Array.isArray(problem.errors);
     return isOne ? (problem as Problem) : null;
   } catch {
     return null;

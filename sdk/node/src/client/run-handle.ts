@@ -50,7 +50,8 @@ export class RunHandle<Output = unknown> {
       const now = performance.now();
       if (now >= end) throw new ResultTimeout(this.id, allowedMs / 1000);
       // The engine has waited, unless something in between does not let it: then this does, for longer and longer.
-      if (now - began < wait * 500) await pause(Math.min(100 * 2 ** asked, LONGEST_PAUSE_MS, Math.ceil(end - now) + 1), signal);
+      if (now - began < wait * 500)
+        await pause(Math.min(100 * 2 ** asked, LONGEST_PAUSE_MS, Math.ceil(end - now) + 1), signal);
     }
   }
 

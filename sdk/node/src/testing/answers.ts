@@ -177,7 +177,8 @@ export class Answers {
     checked(op, "match", parseMatch);
     checked(op, "if", parse);
     const lookbackMs = op["lookback"] === "run" ? -1 : durationOf(op, "lookback");
-    const sinceMs = lookbackMs === -1 ? run.begins.createdMs : lookbackMs === null ? null : this.#world.nowMs - lookbackMs;
+    const sinceMs =
+      lookbackMs === -1 ? run.begins.createdMs : lookbackMs === null ? null : this.#world.nowMs - lookbackMs;
     const timeoutMs = durationOf(op, "timeout");
     const shown = { event: op["event"], if: shownCondition(op), timeout_ms: timeoutMs, lookback_ms: lookbackMs };
     step.input = Object.fromEntries(Object.entries(shown).filter(([, value]) => value !== null));
@@ -205,7 +206,11 @@ export class Answers {
     this.#open(run, step, { event: null, condition: null }, timeoutMs);
     if (stub !== undefined) await this.#play(run, step, name, stub, data);
     else if (workflow !== undefined) {
-      const event = this.#parts.events.make("runr/invoke", data, `invoke ${run.id} ${step.id} ${this.#world.runs.length}`);
+      const event = this.#parts.events.make(
+        "runr/invoke",
+        data,
+        `invoke ${run.id} ${step.id} ${this.#world.runs.length}`,
+      );
       const { run: child, isNew } = this.#world.start(workflow, event, { source: "invoke", parent: run });
       step.child = child.id;
       run.children.push(child);

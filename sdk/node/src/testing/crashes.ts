@@ -55,7 +55,13 @@ export async function everyCrash(
 function outcome(run: TestRun): unknown {
   const { workflow, status, output, error, steps } = run;
   const failure = error === null ? null : [error.name, error.message];
-  return { workflow, status, output, failure, steps: [...steps.values()].map((step) => [step.id, step.status, timeless(step)]) };
+  return {
+    workflow,
+    status,
+    output,
+    failure,
+    steps: [...steps.values()].map((step) => [step.id, step.status, timeless(step)]),
+  };
 }
 
 /** The output of a step; of an event that it has waited for, without the time. */

@@ -200,9 +200,15 @@ export class TestEngine {
       throw new Error(`the workflow ${JSON.stringify(name)} is not registered; there is ${known}`);
     }
     const { event, key, delay, at, faults } = options;
-    if (event !== undefined && data != null) throw new TypeError("data and event exclude each other: the event has its own");
+    if (event !== undefined && data != null)
+      throw new TypeError("data and event exclude each other: the event has its own");
     const made = await this.#event(event?.name ?? "runr/api.start", event?.data ?? data ?? {});
-    const how = { source: event === undefined ? "api" : "event", dueMs: this.#when(delay, at), idempotencyKey: key, faults };
+    const how = {
+      source: event === undefined ? "api" : "event",
+      dueMs: this.#when(delay, at),
+      idempotencyKey: key,
+      faults,
+    };
     return this.#world.start(found, made, how).run;
   }
 
@@ -237,7 +243,9 @@ export class TestEngine {
   }
 
   #whenWaiting(step: string, send: Action): void {
-    const isWaiting = this.#world.runs.some(({ openStep }) => openStep?.id === step && openStep.kind === "wait_for_event");
+    const isWaiting = this.#world.runs.some(
+      ({ openStep }) => openStep?.id === step && openStep.kind === "wait_for_event",
+    );
     if (isWaiting) send();
     else this.#scripted.set(step, [...(this.#scripted.get(step) ?? []), send]);
   }

@@ -69,7 +69,10 @@ function requestOf(history: History): string {
     return status === "failed" ? [[step, { status, error }]] : [];
   });
   const run = { id, attempt: 0, started_at, source, replay: source === "replay", parent_run_id, test };
-  return withSteps({ type: "execute", protocol: "v1", dry: true, workflow, run, event, step_order: memo.map(([step]) => step) }, memo);
+  return withSteps(
+    { type: "execute", protocol: "v1", dry: true, workflow, run, event, step_order: memo.map(([step]) => step) },
+    memo,
+  );
 }
 
 function checkKinds({ steps }: History, { called }: Found): void {

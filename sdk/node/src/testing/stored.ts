@@ -215,6 +215,10 @@ export function timeText(unixMs: number | null): string | null {
 
 function stepView(step: StoredStep): object {
   const { id, name, kind, status, output, error, input, attempts, wait } = step;
-  const times = { started_at: timeText(step.startedMs), ended_at: timeText(step.endedMs), wake_at: timeText(step.wakeMs) };
+  const times = {
+    started_at: timeText(step.startedMs),
+    ended_at: timeText(step.endedMs),
+    wake_at: timeText(step.wakeMs),
+  };
   return { id, name, kind, status, output, error, input, attempts, ...times, wait, child_run_id: step.child };
 }

@@ -1,8 +1,14 @@
 /** The words of an expression (engine section 7), each with its place. */
 
 const MAX_LENGTH = 1000;
-const TOKEN =
-  /(?<blanks>[ \t\n\r]+)|(?<name>[A-Za-z_][A-Za-z0-9_]*)|(?<number>-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?(?![A-Za-z0-9_]))|(?<string>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(?<mark>==(?!=)|!=(?!=)|>=|<=|&&|\|\||[<>!().[\]])/suy;
+const PARTS = [
+  /(?<blanks>[ \t\n\r]+)/,
+  /(?<name>[A-Za-z_][A-Za-z0-9_]*)/,
+  /(?<number>-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?(?![A-Za-z0-9_]))/,
+  /(?<string>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')/,
+  /(?<mark>==(?!=)|!=(?!=)|>=|<=|&&|\|\||[<>!().[\]])/,
+];
+const TOKEN = new RegExp(PARTS.map(({ source }) => source).join("|"), "suy");
 const ESCAPE = /\\(?:u([0-9a-fA-F]{4})|(.))/gsu;
 const ESCAPED: Readonly<Record<string, string>> = {
   "\\": "\\",
@@ -39,7 +45,8 @@ export function tokensOf(text: unknown): Token[] {
   while (pattern.lastIndex < text.length) {
     const at = pattern.lastIndex;
     const found = pattern.exec(text);
-    if (found === null) throw fault(at, `unexpected ${JSON.stringify(String.fromCodePoint(text.codePointAt(at) ?? 0))}`);
+    if (found === null)
+      throw fault(at, `unexpected ${JSON.stringify(String.fromCodePoint(text.codePointAt(at) ?? 0))}`);
     const kind = Object.entries(found.groups ?? {}).find(([, group]) => group !== undefined)?.[0] ?? "";
     if (kind !== "blanks") tokens.push({ kind: kind as TokenKind, text: found[0], at });
   }
