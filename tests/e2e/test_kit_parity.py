@@ -238,7 +238,49 @@ async def tell_senders(stage: Stage) -> list[Json]:
     return [first, await stage.end(run)]
 
 
+def late(wf: Workflows) -> None:
+    tries = Tries()
+
+    @wf.workflow("delayed", triggers=[{"event": "asked"}], timeout="2s", idempotency="event.data.n")
+    def delayed(ctx: Context, step: Step) -> Any:
+        heard = step.wait_for_event("heard", "heard", if_="async.data.ok && async.data.n != event.data.n", timeout="1m")
+        return heard and heard["data"]["n"]
+
+    @wf.workflow("asking")
+    def asking(ctx: Context, step: Step) -> Any:
+        ago = step.wait_for_event("ago", "heard", timeout="1m", lookback="1h")
+        told: list[Any] = [ago and ago["data"]["n"]]
+        for id, data in (("ended", {"n": 1}), ("again", {"n": 1}), ("late", {"n": 3})):
+            try:
+                told.append(step.invoke(id, "delayed", data=data))
+            except InvokeError as error:
+                told.append([error.name, error.message])
+        return told
+
+    @wf.workflow("stamped", retries=1)
+    def stamped(ctx: Context, step: Step) -> Any:
+        step.run("nothing", lambda: None)
+        tries(ctx, 1, lambda: RetryAfterError("at once", "2020-01-01T00:00:00Z"))
+        return [ctx.source, ctx.parent_run_id, ctx.replay, step.run("attempt", lambda: ctx.attempt)]
+
+
+async def tell_late(stage: Stage) -> list[Json]:
+    await stage.send("heard", {"n": 0, "ok": True})
+    first = await stage.start("delayed", {"n": 1}, delay="200ms")
+    await stage.waits(first, "heard")
+    (second,) = await stage.send("asked", {"n": 2})
+    await stage.waits(second, "heard")
+    await stage.send("heard", {"n": 1, "ok": False})
+    await stage.send("heard", {"n": 1, "ok": True})
+    await stage.send("heard", {"n": 9, "ok": True})
+    assert await stage.send("asked", {"n": 2}) == [second]
+    ended = [await stage.end(first), await stage.end(second)]
+    asking = await stage.start("asking")
+    return [*ended, await stage.end(asking), await stage.end(await stage.start("stamped"))]
+
+
 STORIES = {
+    "late": Told(late, tell_late),
     "steps": Told(steps, each("loop", "stubborn", "backoff", "gathered")),
     "attempts of the function": Told(steps, each("outside", "lost", "uncaught", "checkpointed")),
     "waits": Told(waits, tell_waits),

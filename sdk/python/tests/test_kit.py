@@ -223,6 +223,18 @@ def test_a_run_that_is_never_answered_times_out(wf: Workflows) -> None:
         engine.cancel(run)
 
 
+def test_a_run_knows_what_it_was_started_by(wf: Workflows) -> None:
+    @wf.workflow("report", triggers=[{"cron": "0 9 * * *"}])
+    def report(ctx: Context, step: Step) -> Any:
+        return [ctx.source, ctx.event["name"], ctx.event["data"]]
+
+    engine = TestEngine(wf)
+    at = {"scheduled_at": "2026-01-01T09:00:00Z"}
+    assert engine.run("report", event=("runr/cron", at)).output == ["cron", "runr/cron", at]
+    assert engine.run("report", event=("queue/jobs", {"n": 1})).output == ["queue", "queue/jobs", {"n": 1}]
+    assert engine.run("report", {"n": 1}).output == ["api", "runr/api.start", {"n": 1}]
+
+
 def test_misuse_is_told(wf: Workflows) -> None:
     wf.workflow("order")(order)
     engine = TestEngine(wf)

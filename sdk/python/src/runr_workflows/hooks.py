@@ -83,8 +83,10 @@ class Hooks:
             outcome: InvocationOutcome | None = None
             try:
                 drive(self._before(ctx), _call)
-                value = drive(self.encode(fn(ctx, step), "run"), _call)
-                outcome = _returned(value)
+                value = fn(ctx, step)
+                if not inspect.iscoroutine(value):  # which is refused by the caller
+                    value = drive(self.encode(value, "run"), _call)
+                    outcome = _returned(value)
             except BaseException as error:
                 outcome = _raised(error, ctx)
                 raise

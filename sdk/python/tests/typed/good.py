@@ -6,9 +6,20 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any, assert_type
 
-from runr_workflows import AsyncStep, Context, Event, Step, Workflows
+from runr_workflows import AsyncStep, Context, Event, Middleware, Step, StepInfo, Workflows
+from runr_workflows.client import AsyncClient, AsyncRunHandle, Client, Run, RunDetail, RunHandle, SentEvent
+from runr_workflows.testing import Sent, TestEngine, TestRun, every_crash, fails, replay, returns
 
-wf = Workflows()
+
+class Sealed(Middleware):
+    def step_starts(self, step: StepInfo) -> None:
+        assert_type(step.attempt, int)
+
+    async def encode(self, value: Any, where: str) -> dict[str, Any]:
+        return {"sealed": value}
+
+
+wf = Workflows(middleware=[Sealed()])
 
 
 @dataclass
@@ -62,3 +73,35 @@ async def work() -> None:
         connection.stop()
         await connection.wait()
     await wf.connect_async(code_version=2, drain_seconds=10, tls_ca="ca.pem")
+
+
+def ask() -> None:
+    with Client(project="shop", timeout="10s") as client:
+        assert_type(client.send("order.created", {"n": 1}, id="e"), SentEvent)
+        assert_type(client.start(orders, {"n": 1}, key="k"), RunHandle[dict[str, bool]])
+        assert_type(client.start(child).result("1m"), int)
+        assert_type(client.start("orders", delay="1h", tags=["a"]), RunHandle[Any])
+        for run in client.runs(workflow=orders, status=["failed"]):
+            assert_type(run, Run)
+            assert_type(client.run(run["id"]).get(), RunDetail)
+            assert_type(run["error"]["message"] if run["error"] else None, str | None)
+
+
+async def ask_async() -> None:
+    async with AsyncClient() as client:
+        run = await client.start(child, {"n": 1})
+        assert_type(run, AsyncRunHandle[int])
+        assert_type(await run.result(), int)
+        assert_type(await (await run.replay(from_step="a")).result(), int)
+        assert_type([each["id"] async for each in client.events(name="order.")], list[str])
+
+
+def test() -> None:
+    engine = TestEngine(wf, faults=[returns("len", 5)], stubs={"child": 1}, crash_after=3)
+    assert_type(engine.run("orders", {"n": 1}, faults=[fails("charge", ValueError("no"), times=2)]), TestRun)
+    assert_type(engine.send("order.created"), Sent)
+    assert_type(engine.send("order.created", when_waiting="shipped"), Sent | None)
+    assert_type(every_crash(wf, lambda engine: engine.run("orders")), int)
+    assert_type(replay(wf, engine.runs[0].history).called, list[str])
+    with Client() as client:
+        replay(wf, client.run("01R").get())

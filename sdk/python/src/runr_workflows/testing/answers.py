@@ -185,7 +185,8 @@ class Answers:
         seed = f"invoke {run.id} {step.id} {len(self._world.runs)}"
         child, is_new = self._world.start(name, self._events.make("runr/invoke", data, seed=seed), "invoke", parent=run)
         step.child = child.id
-        run.children.append(child)
+        if child not in run.children:
+            run.children.append(child)
         if not is_new:
             self._join(run, step, child)
         return False

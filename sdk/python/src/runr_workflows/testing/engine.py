@@ -213,7 +213,7 @@ class TestEngine:
         run, _ = self._world.start(
             workflow,
             made,
-            "api" if event is None else "event",
+            _source(name),
             due_ms=self._when(delay, at),
             idempotency_key=idempotency_key,
             faults=faults,
@@ -343,6 +343,12 @@ class TestEngine:
 
     async def _perform_async(self, request: str) -> Answer:
         return await self._endpoint.answer_async(request)
+
+
+def _source(event: str) -> str:
+    """`run.source` of a run that an event of this name starts."""
+    known = {"runr/api.start": "api", "runr/cron": "cron", "runr/invoke": "invoke"}
+    return known.get(event) or ("queue" if event.startswith("queue/") else "event")
 
 
 def _numbers(given: int | Sequence[int]) -> frozenset[int]:
