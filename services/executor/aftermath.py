@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -23,11 +23,16 @@ from services.core.engine.run_marks import RunMarks
 from services.core.engine.run_traces import RunTraces
 from services.core.engine.send_events import SendEventMarks, SendMark
 from services.core.runtime.clock import Clock
-from services.core.store.commit_item import CommitItem, Committed
+from services.core.store.commit_item import CommitItem, Committed, WaitRow
 from services.core.store.database import Database
 from services.executor.lease import Lease
+from services.executor.own_timers import Keep, keeps_none
 
 log = logging.getLogger(__name__)
+
+_OWN = frozenset("sb")
+_STORED_MS = 1.0
+"""About so long after it was asked the database stores waits. Who looks a little early is told when to look again."""
 
 
 class Aftermath:
@@ -48,6 +53,8 @@ class Aftermath:
         self._run_marks = RunMarks(database, hints, self._traces)
         self._touched: set[Pair] = set()
         self._look_backs = LookBacks(database, LookBack(database, hints, self._traces))
+        self.keep_timer: Keep = keeps_none
+        """Keeps a sleep or a backoff in this process, to be fired here."""
         self._clock = clock
         self._hints = hints
         self._send_marks = SendEventMarks(database, acceptor)
@@ -77,11 +84,8 @@ class Aftermath:
             self._touched.add(lease.gates.pair)  # the run has left its slot
         if not gated and done.st == "q" and decision.status is not Status.RUNNING and item.end_row is None:
             self._ready.append(lease.run)  # let go over a delivery: ready again at once
-        now = self._clock.unix_ms()
-        for row in item.wait_rows:
-            due_ms = row.at_ms if row.delay_ms is None else now + row.delay_ms
-            if due_ms is not None and due_ms <= now + TIMER_HORIZON_MS:
-                self._timers.append((row.run, due_ms))
+        if item.wait_rows:
+            self._set_timers(item.wait_rows, done.sent_s)
         for row in item.wait_rows:
             if row.arming:
                 self._look_backs.offer(row.tenant, row.id)
@@ -95,6 +99,18 @@ class Aftermath:
             self._wake.set()
         if self._has_send_marks or self._has_run_marks or self._has_run_events:
             self._wake.set()
+
+    def _set_timers(self, waits: Sequence[WaitRow], sent_s: float) -> None:
+        """Whoever is to fire these waits hears of it; `sent_s` is when the database was asked to store them."""
+        now = self._clock.unix_ms()
+        then = now - (self._clock.monotonic() - sent_s) * 1_000
+        for row in waits:
+            by_ms = row.at_ms if row.delay_ms is None else now + row.delay_ms
+            if by_ms is None or by_ms > now + TIMER_HORIZON_MS:
+                continue
+            due_ms = by_ms if row.delay_ms is None else then + row.delay_ms + _STORED_MS
+            if row.kind not in _OWN or not self.keep_timer(row.id, row.run, due_ms, by_ms):
+                self._timers.append((row.run, by_ms))
 
     async def run(self) -> None:
         """Carry out what was noted, until cancelled."""

@@ -13,6 +13,7 @@ from services.core.domain.run import Limits
 from services.core.engine.accept_events import EventAcceptor
 from services.core.engine.authenticate import StoreAuthenticator
 from services.core.engine.definitions import DefinitionsCache
+from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints
 from services.core.engine.key_check import KeyCheck
 from services.core.engine.regate import Regater
@@ -56,6 +57,7 @@ from services.executor.function_service import FunctionService
 from services.executor.incarnation import Incarnation
 from services.executor.invoke import Invoker
 from services.executor.lease import Lease
+from services.executor.own_timers import OwnTimers
 from services.executor.owner import Owner
 from services.executor.project_function import ProjectFunctions
 from services.executor.slots import Slots
@@ -235,6 +237,7 @@ class _Parts:
             adoption=Adoption(self.database, self.definitions, hints, owner=owner.id),
             part=self.sessions.part,
             park_s=max(_PARK_S, settings.executor.resume_grace_s),
+            make_timers=lambda claims: OwnTimers(claims, Gates(self.database, hints), hints, self.traces, self.theirs),
             make_claimer=claimer,
             make_driver=driver,
         )

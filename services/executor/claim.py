@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from uuid import UUID
 
 import asyncpg
@@ -32,6 +33,25 @@ _BATCH = 256
 _LOOK_AGAIN_S = 0.02
 _LOOK_SOON_S = 0.25
 _LOOK_LATE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Woken:
+    """What came of timers: those that are still there, with the milliseconds until they are due; the runs that got
+    something; and rows of `rt.live`, of those that were claimed or that only workers serve.
+    """
+
+    left: list[tuple[UUID, int]]
+    fired: list[asyncpg.Record]
+    runs: list[asyncpg.Record]
+
+    @classmethod
+    def of(cls, rows: Sequence[asyncpg.Record]) -> Woken:
+        """Of what `rt.wake_v1` answers."""
+        (told,) = (row for row in rows if row["left_wait"] is not None)
+        left = [(UUID(int=wait.int), ms) for wait, ms in zip(told["left_wait"], told["left_ms"], strict=True)]
+        runs = [row["claimed"] for row in rows if row["claimed"] is not None]
+        return cls(left, [row for row in rows if row["run"] is not None], runs)
 
 
 class Claimer:
@@ -59,6 +79,7 @@ class Claimer:
         self._spans = spans
         self._hinted: deque[UUID] = deque(maxlen=65_536)
         self._wake = asyncio.Event()
+        self._one_by_one = asyncio.Lock()  # two at once would each take all the room
         self._turn = 0
         self._pools = pools
         pools.tell(self._wake.set)
@@ -118,7 +139,26 @@ class Claimer:
             if self._hinted and self._room() > 0:
                 self._wake.set()  # the look came first
 
+    async def wake(self, waits: Sequence[UUID], *, traced: bool) -> Woken:
+        """Fire what is due of these timers, and take those of the runs that there is room for. Raises Unavailable."""
+        async with self._one_by_one, self._database.connection() as connection:
+            begun_ns = self._spans.now_ns()
+            room = max(0, min(self._room(), _BATCH))
+            shares = self._shares() if self._shared else (None, None, None)
+            rows: Sequence[asyncpg.Record] = await connection.fetch(
+                queries("executor")["wake"], self._owner, waits, traced, room, *shares
+            )
+            woken = Woken.of(rows)
+            runs = woken.runs
+            await self._take(connection, [run for run in runs if not run["pooled"]], begun_ns, found_by="timer")
+        self._pools.seen([run for run in runs if run["pooled"]])
+        return woken
+
     async def _claim_hinted(self) -> None:
+        async with self._one_by_one:
+            await self._claim_next()
+
+    async def _claim_next(self) -> None:
         room = min(self._room(), _BATCH)
         # Where tenants share, many of these runs may be of one that has its share: others must not stand behind them.
         runs = [self._hinted.popleft() for _ in range(min(_BATCH if self._shared else room, len(self._hinted)))]
@@ -149,7 +189,7 @@ class Claimer:
 
     async def _claim_pooled(self, *, everywhere: bool = False) -> bool:
         """Claim for workers that have room; whether anything was there."""
-        async with self._database.connection() as connection:
+        async with self._one_by_one, self._database.connection() as connection:
             begun_ns = self._spans.now_ns()
             room = min(self._room(), _BATCH)
             most = self._most_of() if self._shared else None
@@ -165,17 +205,15 @@ class Claimer:
     async def _claim_fairly(
         self, connection: asyncpg.Connection, runs: Sequence[UUID], room: int
     ) -> Sequence[asyncpg.Record]:
-        held, free = self._slots.held, self._slots.free
         rows: Sequence[asyncpg.Record] = await connection.fetch(
-            queries("executor")["claim_hinted_fair"],
-            self._owner,
-            runs,
-            list(held),
-            [more(count, free) for count in held.values()],
-            more(0, free),
-            room,
+            queries("executor")["claim_hinted_fair"], self._owner, runs, *self._shares(), room
         )
         return rows
+
+    def _shares(self) -> tuple[list[int], list[int], int]:
+        """Tenants that hold runs, how many more each may take, and how many one that holds none may."""
+        held, free = self._slots.held, self._slots.free
+        return list(held), [more(count, free) for count in held.values()], more(0, free)
 
     async def _look(self) -> bool:
         """Claim without hints; whether anything was there."""
@@ -184,7 +222,7 @@ class Claimer:
 
     async def _look_around(self) -> bool:
         """Claim what anybody may take. Who holds least comes first, and equals take turns."""
-        async with self._database.connection() as connection:
+        async with self._one_by_one, self._database.connection() as connection:
             if not self._shared:
                 self._shared = await connection.fetchval(queries("executor")["has_tenants"])
             room = min(self._room(), _BATCH)

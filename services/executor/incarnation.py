@@ -21,6 +21,7 @@ from services.core.store.queries import queries
 from services.executor.aftermath import Aftermath
 from services.executor.claim import Claimer
 from services.executor.lease import Lease
+from services.executor.own_timers import OwnTimers
 from services.executor.owner import Owner
 from services.executor.slots import Slots
 from services.executor.worker_stream.adoption import Adoption
@@ -63,6 +64,7 @@ class Incarnation:
         adoption: Adoption,
         part: Callable[[], None],
         park_s: float,
+        make_timers: Callable[[Claimer], OwnTimers],
         make_claimer: Callable[[Callable[[], int], Callable[[Lease], object]], Claimer],
         make_driver: Callable[[Callable[[], bool]], Drives],
     ) -> None:
@@ -83,6 +85,8 @@ class Incarnation:
         self._held: dict[UUID, _Held] = {}
         self._doubts: set[asyncio.Task[None]] = set()
         self._claimer = make_claimer(self._room, self._accept)
+        self._timers = make_timers(self._claimer)
+        aftermath.keep_timer = self._timers.keep
         self._driver = make_driver(self._may_go_on)
         self._draining = False
         self._freed = asyncio.Event()
@@ -127,6 +131,7 @@ class Incarnation:
                 group.create_task(self._pipeline.run(), name="pipeline")
                 group.create_task(self._aftermath.run(), name="aftermath")
                 group.create_task(self._claimer.run(), name="claimer")
+                group.create_task(self._timers.run(), name="timers")
                 group.create_task(self.owner.keep(lambda: self._held.keys(), self.abandon), name="heartbeat")
         finally:
             self._end()
@@ -134,6 +139,7 @@ class Incarnation:
     async def drain(self) -> None:
         """Take no more runs, let those in a step end it, give them back without an attempt (rulings O8)."""
         self._draining = True
+        self._timers.hand_over()
         self._freed.set()
         while self._held:
             self._freed.clear()
@@ -155,6 +161,7 @@ class Incarnation:
     def _end(self) -> None:
         """Hold nothing any more. A worker that is told of a cancellation drops what it has: so they are left first."""
         self._over = True
+        self._timers.hand_over()
         self._part()
         for task in (*(held.task for held in self._held.values()), *self._doubts):
             task.cancel()

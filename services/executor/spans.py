@@ -35,7 +35,7 @@ class ExecutorSpans:
         return self._telemetry.now_ns()
 
     def claimed(self, lease: Lease, begun_ns: int, *, found_by: str) -> None:
-        """The run was claimed and what it has memoized was read. `found_by`: hint or look."""
+        """The run was claimed and what it has memoized was read. `found_by`: hint, look or timer."""
         if not self._runs.follows(lease.trace):
             return
         self._telemetry.record(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from unittest.mock import ANY
 import pytest
 
 from services.core.store.commit_item import AttemptRow, Committed, Fenced, MarkRow
@@ -114,7 +115,7 @@ async def test_c5_who_lets_go_over_an_unseen_delivery_leaves_the_run_ready(
     await rows.rows("update rt.live set mail = mail + 1 where id = $1 returning id", live["id"])
     wait = rows.wait("s", run=live["id"], delay_ms=86_400_000)
     done = await pipeline.commit(item(live, keep=False, st="s", wait_rows=(wait,), steps=1))
-    assert done == Committed(1, "q", None)
+    assert done == Committed(1, "q", None, ANY)
     after = await read(rows, live["id"])
     assert (after["st"], after["owner"], after["qk"] is not None) == ("q", None, True)
 
@@ -124,7 +125,7 @@ async def test_c5_a_kept_lease_hears_of_a_delivery_and_keeps_its_fences(
 ) -> None:
     live = await held(rows, owner)
     await rows.rows("update rt.live set mail = 3 where id = $1 returning id", live["id"])
-    assert await pipeline.commit(item(live, "a")) == Committed(3, "r", None)
+    assert await pipeline.commit(item(live, "a")) == Committed(3, "r", None, ANY)
     after = await read(rows, live["id"])
     assert (after["owner"], after["epoch"]) == (owner, live["epoch"])
 

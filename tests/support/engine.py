@@ -21,8 +21,10 @@ from services.core.domain.op import FunctionFault
 from services.core.domain.run import Limits
 from services.core.engine.accept_events import EventAcceptor
 from services.core.engine.definitions import DefinitionsCache
+from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints, NullPublisher, Publisher
 from services.core.engine.regate import Regater
+from services.core.engine.run_traces import RunTraces
 from services.core.engine.wait_room import WaitRoom
 from services.core.runtime.clock import Clock, SystemClock
 from services.core.runtime.ids import UlidFactory
@@ -31,6 +33,7 @@ from services.core.runtime.sealing import Sealer
 from services.core.runtime.settings import FunctionSettings, LeaseSettings, WorkflowLimits
 from services.core.runtime.telemetry import Telemetry
 from services.core.store.database import Database
+from services.core.store.database_clock import DatabaseClock
 from services.core.store.pipeline import Pipeline
 from services.executor.aftermath import Aftermath
 from services.executor.claim import Claimer
@@ -42,6 +45,7 @@ from services.executor.function_client import FunctionClient, RawAnswer, Request
 from services.executor.incarnation import Incarnation
 from services.executor.invoke import Invoker
 from services.executor.lease import Lease
+from services.executor.own_timers import OwnTimers
 from services.executor.owner import Owner
 from services.executor.slots import Slots
 from services.executor.spans import ExecutorSpans
@@ -170,8 +174,11 @@ def make_incarnation(
     definitions: DefinitionsCache | None = None,
     clock: Clock | None = None,
     sessions: WorkerSessions | None = None,
+    own_timers: bool = False,
 ) -> Incarnation:
-    """One life of an executor, as its composition root makes it."""
+    """One life of an executor, as its composition root makes it. Without `own_timers` it fires none itself: time passes
+    as the test says.
+    """
     clock = clock or SystemClock()
     ids = UlidFactory(clock, random.Random())
     hints = Hints(publisher or NullPublisher())
@@ -219,6 +226,12 @@ def make_incarnation(
         http = Driver(invoker=invoker, commits=commits, spans=spans, may_go_on=may_go_on)
         return Dispatcher(http=http, stream=stream, sessions=workers, affinities=affinities, may_go_on=may_go_on)
 
+    def timers(claims: Claimer) -> OwnTimers:
+        kept = OwnTimers(claims, Gates(database, hints), hints, RunTraces.off(database), DatabaseClock(clock))
+        if not own_timers:
+            kept.hand_over()
+        return kept
+
     return Incarnation(
         owner=owner,
         pipeline=pipeline,
@@ -230,6 +243,7 @@ def make_incarnation(
         adoption=Adoption(database, defs, hints, owner=owner.id),
         part=workers.part,
         park_s=5.0,
+        make_timers=timers,
         make_claimer=claimer,
         make_driver=driver,
     )

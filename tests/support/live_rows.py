@@ -29,6 +29,7 @@ class Recorder:
         self.cancelled: dict[int, list[uuid.UUID]] = {}
         self.mailed: dict[int, list[uuid.UUID]] = {}
         self.pooled: list[int] = []
+        self.timers: list[tuple[uuid.UUID, list[int]]] = []
         self.told = asyncio.Event()
 
     def publish_ready(self, run_ids: Sequence[uuid.UUID], traceparent: str) -> None:
@@ -48,6 +49,7 @@ class Recorder:
         self.told.set()
 
     def publish_timers(self, run_id: uuid.UUID, due_ms: Sequence[int]) -> None:
+        self.timers.append((run_id, list(due_ms)))
         self.told.set()
 
     def publish_defs(self, tenant: int) -> None:

@@ -166,12 +166,13 @@ class CommitItem(msgspec.Struct, frozen=True, kw_only=True):
 
 class Committed(msgspec.Struct, frozen=True):
     """The commit happened. `mail` and `st` are the run's after it; `gate` the concurrency gate it belongs to, if
-    any.
+    any. `sent_s`: when the database was asked for it, by the monotonic clock.
     """
 
     mail: int
     st: str
     gate: int | None
+    sent_s: float = 0.0
 
     @property
     def is_held(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -104,21 +105,22 @@ class Pipeline:
 
     async def _settle(self, batch: list[_Waiting]) -> None:
         """Bring every item of the batch to its end, or back into the queue."""
+        sent_s = time.monotonic()
         try:
             results = await self._execute(batch)
         except _REFUSED as error:
             await self._halve(batch, error)
             return
         for waiting in batch:
-            self._answer(waiting, results.get(waiting.item.run))
+            self._answer(waiting, results.get(waiting.item.run), sent_s)
 
-    def _answer(self, waiting: _Waiting, row: asyncpg.Record | None) -> None:
+    def _answer(self, waiting: _Waiting, row: asyncpg.Record | None, sent_s: float) -> None:
         if waiting.future.done():
             return
         match _result(row):
             case "d":
                 assert row is not None
-                waiting.future.set_result(Committed(row["mail"] or 0, row["st"] or "", row["ga"]))
+                waiting.future.set_result(Committed(row["mail"] or 0, row["st"] or "", row["ga"], sent_s))
             case "b" | "n":  # busy: another transaction holds the row; not committed: the connection broke before it
                 asyncio.get_running_loop().call_later(_BUSY_PAUSE_S, self._again, waiting)
             case _:

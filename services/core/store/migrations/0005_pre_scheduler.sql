@@ -76,6 +76,52 @@ begin
     return next;
 end $$;
 
+-- Fire these sleeps and backoffs as far as they are due, as fire_v1 does, and take the lease of the runs that are ready by it, in
+-- the same transaction: for an executor that knows its timers. It takes p_limit runs at most, and where tenants share its slots so
+-- many of each (see claim_hinted_fair_v1). Answers a row that tells which of the waits are still there, and in how many
+-- milliseconds they are due (0, and another transaction holds the run); one for each run that got something, with who held it;
+-- and `claimed`, as the claims answer it.
+create function rt.wake_v1(
+    p_owner bigint, p_wait uuid[], p_traced bool, p_limit int, p_tenants int[] default null, p_quota int[] default null, p_other int default null
+) returns table (run uuid, tenant int, owner bigint, ga bigint, gb bigint, resolved text, claimed rt.live, left_wait uuid[], left_ms int[])
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    v_wait uuid[]; v_status text[]; v_none text[];
+    v_ready uuid[] := '{}';
+    v_row record;
+    v_now timestamptz := rt.now();
+begin
+    select array_agg(l.id), array_agg('c'::text), array_agg(null::text) into v_wait, v_status, v_none from (
+        select w.id from rt.wait w join rt.live r on r.id = w.run
+        where w.id = any (p_wait) and w.due_at <= v_now and w.kind in ('s', 'b')
+            and r.id = any (array(select i.run from rt.wait i where i.id = any (p_wait))) and r.deadline > v_now
+        order by w.due_at for no key update of r skip locked
+    ) l;
+    if v_wait is not null then
+        for v_row in
+            select * from rt.deliver_v1(v_wait, v_status, v_none, v_none, array_fill(null::uuid, array[cardinality(v_wait)]), p_traced)
+        loop
+            run := v_row.run; tenant := v_row.tenant; owner := v_row.owner; ga := v_row.ga; gb := v_row.gb; resolved := v_row.resolved;
+            if owner is null then v_ready := v_ready || run; end if;
+            return next;
+        end loop;
+    end if;
+    if p_limit > 0 and cardinality(v_ready) > 0 then
+        if p_tenants is null then
+            return query select null::uuid, null::int, null::bigint, null::bigint, null::bigint, null::text, c, null::uuid[], null::int[]
+                from rt.claim_hinted_v1(p_owner, v_ready, p_limit) c;
+        else
+            return query select null::uuid, null::int, null::bigint, null::bigint, null::bigint, null::text, c, null::uuid[], null::int[]
+                from rt.claim_hinted_fair_v1(p_owner, v_ready, p_tenants, p_quota, p_other, p_limit) c;
+        end if;
+    end if;
+    return query
+        select null::uuid, null::int, null::bigint, null::bigint, null::bigint, null::text, null::rt.live,
+               coalesce(array_agg(w.id), '{}'), coalesce(array_agg(greatest(0, ceil(extract(epoch from w.due_at - v_now) * 1000))::int), '{}')
+        from rt.wait w where w.id = any (p_wait);
+end $$;
+
 -- The timer horizon that a scheduler keeps in memory: when something will be due, and in which partition, in milliseconds
 -- rounded up. The same instant counts once, so a million timers of one instant are few rows.
 create function rt.upcoming_v1(p_parts smallint[], p_until_ms bigint, p_limit int)

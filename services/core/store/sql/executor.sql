@@ -90,6 +90,9 @@ select * from rt.claim_hinted_fair_v1($1, $2, $3, $4, $5, $6);
 -- name: claim_oldest
 select * from rt.claim_oldest_v1($1, $2, $3, $4);
 
+-- name: wake
+select * from rt.wake_v1($1, $2, $3, $4, $5, $6, $7);
+
 -- name: claim_pooled
 select * from rt.claim_pooled_v1($1, $2, $3, $4, $5);
 
