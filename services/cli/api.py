@@ -41,6 +41,13 @@ class ApiClient:
 
     async def call(self, method: str, path: str, body: Any = None, *, raw: bytes | None = None) -> Any:
         """The answer's JSON. `path` starts with `/api/`; `raw` is a body that is JSON already. Raises ApiFailure."""
+        return (await self._ask(method, path, body, raw))[1]
+
+    async def text(self, path: str) -> str:
+        """The JSON of a GET as it was written, for payloads that are to stay byte for byte. Raises ApiFailure."""
+        return (await self._ask("GET", path, None, None))[0]
+
+    async def _ask(self, method: str, path: str, body: Any, raw: bytes | None) -> tuple[str, Any]:
         url = f"{self._base}{path}"
         try:
             async with self._session.request(method, url, json=body, data=raw) as answer:
@@ -55,7 +62,7 @@ class ApiClient:
             content = {"title": text[:200]}
         if answer.status >= 400:
             raise ApiFailure(f"{method} {url}: {answer.status} {_explain(content)}", answer.status)
-        return content
+        return text, content
 
 
 def api_root(url: str) -> str:

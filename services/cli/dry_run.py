@@ -38,11 +38,7 @@ def read_dry(status: int, body: bytes) -> Dry:
         raise http_fault(status, body)
     answer = _object(body)
     if "statusCode" in answer and "runr_workflow" not in answer:
-        inner = answer.get("body")
-        text = inner if isinstance(inner, str) else json.dumps(inner)
-        if answer["statusCode"] != 200:
-            raise http_fault(int(answer["statusCode"]), text.encode())
-        answer = _object(text)
+        answer = _unwrapped(answer)
     ops, called = answer.get("ops"), answer.get("called")
     if answer.get("runr_workflow") != PROTOCOL or not isinstance(ops, list) or len(ops) != 1:
         raise FunctionFault("ProtocolError", "a dry request is answered with exactly one op")
@@ -58,6 +54,17 @@ def read_dry(status: int, body: bytes) -> Dry:
         _call(op) if word == "would_run" else None,
         _error(op.get("error")) if word == "run_failed" else None,
     )
+
+
+def _unwrapped(wrapping: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer proper, taken out of what a runtime left around it (protocol section 2)."""
+    status, inner = wrapping["statusCode"], wrapping.get("body")
+    text = inner if isinstance(inner, str) else json.dumps(inner)
+    if not isinstance(status, int):
+        raise FunctionFault("ProtocolError", f"statusCode {status!r:.40} is not an HTTP status")
+    if status != 200:
+        raise http_fault(status, text.encode(errors="replace"))
+    return _object(text)
 
 
 def _object(text: bytes | str) -> dict[str, Any]:

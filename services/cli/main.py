@@ -53,10 +53,22 @@ def parser() -> argparse.ArgumentParser:
         f" (default: {_DEFINITIONS_FILE})",
     )
     part.add_argument("--json", action="store_true", help="print the API's answer")
+    _add_check(verbs)
 
     _add_conformance(commands)
     commands.add_parser("demo", help="watch an order workflow survive a kill -9")
     return top
+
+
+def _add_check(verbs: Any) -> None:
+    part = verbs.add_parser("check", help="ask code that is to be deployed whether it fits what is stored")
+    part.add_argument("--project", metavar="SLUG", default="default", help="the project (default: default)")
+    part.add_argument("--url", help="where the code answers (default: the project's endpoint)")
+    part.add_argument("--key", help="its signing key (default: RUNR_WORKFLOW_SIGNING_KEY, or the project's)")
+    part.add_argument("--against-active", action="store_true", help="replay every active run, by dry requests")
+    part.add_argument("--workflow", metavar="NAME", help="only runs of this workflow")
+    part.add_argument("--most", metavar="N", type=int, default=10_000, help="runs at most (default: 10000)")
+    part.add_argument("--json", action="store_true", help="print the findings as JSON")
 
 
 def _add_conformance(commands: Any) -> None:
@@ -107,6 +119,19 @@ def _command(given: argparse.Namespace) -> Coroutine[Any, Any, int]:
             from services.cli import doctor
 
             return doctor.run(os.environ)
+        case "workflows" if given.verb == "check":
+            from services.cli.check import command as check
+
+            return check.run(
+                os.environ,
+                project=given.project,
+                url=given.url,
+                key=given.key,
+                against_active=given.against_active,
+                workflow=given.workflow,
+                most=given.most,
+                as_json=given.json,
+            )
         case "workflows":
             from services.cli import workflows
 

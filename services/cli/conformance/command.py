@@ -39,7 +39,7 @@ async def run(
     keys = [key or environ.get(KEY_VARIABLE, ""), fallback_key or environ.get(FALLBACK_VARIABLE, "")]
     if not keys[0]:
         raise Failure(f"no signing key: set {KEY_VARIABLE} to the one that the function has, or give --key", EXIT_USAGE)
-    place = Place.of(url, verify_tls=_verifies_tls(environ))
+    place = Place.of(url, verify_tls=verifies_tls(environ))
     probe = Probe(place, [each for each in keys if each], timeout_s=timeout_s)
 
     def tell(finding: Finding) -> None:
@@ -56,7 +56,8 @@ async def run(
     return EXIT_FAILED if any(finding.state in bad for finding in findings) else EXIT_OK
 
 
-def _verifies_tls(environ: Mapping[str, str]) -> bool:
+def verifies_tls(environ: Mapping[str, str]) -> bool:
+    """Whether certificates are verified (WORKFLOWS_VERIFY_TLS). Raises Failure."""
     try:
         return load(FunctionSettings, environ).verify_tls
     except ConfigError as error:
