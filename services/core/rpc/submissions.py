@@ -19,7 +19,7 @@ from uuid import UUID
 from opentelemetry.trace import SpanKind
 
 from services.core.domain.caller import Caller
-from services.core.domain.errors import DomainError, InvalidInput
+from services.core.domain.errors import DomainError, InvalidInput, Unavailable
 from services.core.rpc.authorize import permission_of, require
 from services.core.rpc.call_context import Authenticator
 from services.core.rpc.request_check import check_request
@@ -52,7 +52,9 @@ class Submission:
     )
 
     def __init__(self, item: Any, caller: Caller, rpc: str, answers: _Answers) -> None:
-        """Raises InvalidInput for what no request may hold, and for an id that is none."""
+        """Raises InvalidInput for what no request may hold, and for an id that is none; Unavailable for an id that
+        was not made just now.
+        """
         check_request(item.request)
         self.id = answers.owned.of(_id(item.id, answers.clock), caller.tenant) if item.id else None
         self.request: Any = item.request
@@ -181,7 +183,7 @@ class Submissions(Component):
         for item in items:
             try:
                 submission = Submission(item, caller, kind.rpc, answers)
-            except InvalidInput as refusal:
+            except (InvalidInput, Unavailable) as refusal:
                 answers.fail(item.number, refusal)
                 continue
             try:
@@ -259,7 +261,8 @@ def _id(data: bytes, clock: Clock) -> UUID:
         raise InvalidInput.of("id", f"must have 16 bytes, it has {len(data)}")
     id = UUID(bytes=data)
     if not -_OLDEST_ID_MS <= ulid_unix_ms(id) - clock.unix_ms() <= _NEWEST_ID_MS:
-        raise InvalidInput.of("id", "must be a ULID made just now, by the time that the stream tells")
+        # Its sender goes by the time that the stream tells, and has not yet heard that the database's clock was set.
+        raise Unavailable("the clock of the database was set; try again")
     return id
 
 
