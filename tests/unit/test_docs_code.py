@@ -129,6 +129,14 @@ STORIES = (
     Story("docs/how-to/concurrency.md", "sync-customer", None, {"customer_id": "c-1"}),
     Story("docs/how-to/delayed-starts.md", "remind", "mail to u-1", {"user": "u-1"}),
     Story("docs/how-to/retry-and-replay.md", "order", "charged o-1", {"order_id": "o-1"}),
+    # It began before the step that was added.
+    Story(
+        "docs/how-to/deploy-changed-code.md",
+        "order",
+        "shipped r-o-1",
+        {"order_id": "o-1"},
+        steps=(("step_completed", "reserve"), ("sleep", "cool-off"), ("step_completed", "ship")),
+    ),
     Story("docs/how-to/client.md", "order", "o-1 is open", {"order_id": "o-1"}),
     Story("docs/how-to/client.md", "order", "o-1 is paid", {"order_id": "o-1"}, {"paid": event(order_id="o-1")}),
     Story(
