@@ -58,10 +58,10 @@ soak: $(STAMP) ## Random episodes for RUNR_SOAK_SECONDS (600), then RUNR_SOAK_RU
 	RUNR_SOAK_SECONDS=$${RUNR_SOAK_SECONDS:-600} $(BIN)/python -m pytest tests/model -k soak -s
 	RUNR_SOAK_RUNS=$${RUNR_SOAK_RUNS:-1000} $(BIN)/python -m pytest tests/chaos/test_two_replicas.py -s
 
-bench: $(STAMP) ## Measure speed: docs/performance.md; OPTIONS="--only W1,W2 --runs 1" for less
+bench: $(STAMP) $(NODE_STAMP) ## Measure speed: docs/performance.md; OPTIONS="--only W1,W2 --runs 1" for less
 	$(BIN)/python -m tests.bench $(OPTIONS)
 
-bench-peers: $(STAMP) ## The same beside Restate, DBOS and OpenWorkflow, which it installs below build/
+bench-peers: $(STAMP) $(NODE_STAMP) ## The same beside Restate, DBOS and OpenWorkflow, which it installs below build/
 	$(BIN)/python -m tests.bench --peers all $(OPTIONS)
 
 proto: $(STAMP) ## Generate the code of the protos

@@ -22,6 +22,7 @@ import uvloop
 from tests.bench import table
 from tests.bench.contender import Contender, Ours
 from tests.bench.figures import Figure, Line, lines_of
+from tests.bench.kit.contender import Kits
 from tests.bench.peers.catalogue import PEERS, prepared
 from tests.bench.profile import read_profile
 from tests.bench.stack import SERVICES
@@ -85,6 +86,7 @@ class Bench:
         contenders: list[Contender] = [
             Ours(transport, self.known, given.profile, tuple(given.profiled)) for transport in given.transport
         ]
+        contenders.append(Kits())
         contenders += await prepared(given.peers, BUILD, asleep=given.asleep, say=_say)
         for workload in given.only:
             found = await self._measure(workload, [each for each in contenders if workload in each.workloads()])

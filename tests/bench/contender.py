@@ -51,11 +51,12 @@ class Ours:
 
     def workloads(self) -> set[str]:
         """See `Contender.workloads`."""
-        return set(self.known)
+        return {name for name, workload in self.known.items() if workload.measure is not None}
 
     async def measure(self, workload: str) -> list[Figure]:
         """See `Contender.measure`."""
         measure = self.known[workload].measure
+        assert measure is not None
         async with bench_stack(self.transport, TRANSPORTS[self.transport]) as stack, AsyncExitStack() as sampled:
             if self.profiles is not None:
                 name = f"{workload}-{self.transport}"

@@ -172,7 +172,7 @@ def test_costs_are_a_row_a_workload() -> None:
 
 
 def test_options_name_what_there_is() -> None:
-    assert parser().parse_args([]).only == ["W1", "W2", "W3", "W4", "W5", "W6", "W7", "W8", "growth"]
+    assert parser().parse_args([]).only == ["W1", "W2", "W3", "W4", "W5", "W6", "W7", "W8", "growth", "kit"]
     assert set(parser().parse_args(["--only", "strain"]).only).isdisjoint(parser().parse_args([]).only)
     assert parser().parse_args(["--only", "W3,W1"]).only == ["W3", "W1"]
     assert parser().parse_args(["--peers", "all"]).peers[0] == "restate-ts"

@@ -22,10 +22,12 @@ Measure = Callable[[BenchStack], Awaitable[list[Figure]]]
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What is measured, in words, and how. One of `strain` is measured only when it is asked for."""
+    """What is measured, in words, and how; None: not on the engine. One of `strain` is measured only when it is asked
+    for.
+    """
 
     title: str
-    measure: Measure
+    measure: Measure | None
     strain: bool = False
 
 
@@ -41,5 +43,6 @@ def workloads(*, asleep: int) -> Mapping[str, Workload]:
         "W7": Workload("kill -9 of all four services among 500 runs", killed_services),
         "W8": Workload("a parent with 200 children", parent_and_children),
         "growth": Workload("one run of 2,000 steps", long_run),
+        "kit": Workload("a test of a month's workflow with the test kits", None),
         **{name: Workload(title, measure, strain=True) for name, (title, measure) in STRAIN.items()},
     }
