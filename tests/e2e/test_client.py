@@ -12,7 +12,10 @@ from runr_workflows.testing import replay
 
 from tests.support.cuttable import cuttable
 from tests.support.rest import Rest
+from tests.support.transports import only_over
 from tests.support.workflow_app import Bodies, serving
+
+pytestmark = only_over("http", because="clients ask the gateway, however their runs are executed")
 
 WAIT = "60s"
 
@@ -52,7 +55,6 @@ def blocking(rest: Rest) -> Client:
     return Client(rest.base, rest.token, project=rest.project)
 
 
-@pytest.mark.parametrize("transport", ["http"], indirect=True)
 async def test_the_blocking_client_does_all_that_the_api_does(rest: Rest, blocking: Client) -> None:
     bank = Bank()
     served: list[Workflows] = []
@@ -135,7 +137,6 @@ def tell(client: Client, bank: Bank, bodies: Bodies, served: list[Workflows]) ->
     assert (stored["event_id"], stored["data"], stored["runs"]) == ("e-1", {"id": "o-1"}, sent["runs"])
 
 
-@pytest.mark.parametrize("transport", ["http"], indirect=True)
 async def test_the_async_client_does_the_same(rest: Rest) -> None:
     bank = Bank()
     bank.is_open = True
@@ -160,7 +161,6 @@ async def test_the_async_client_does_the_same(rest: Rest) -> None:
         assert (first.id, second.is_new) == (second.id, False)
 
 
-@pytest.mark.parametrize("transport", ["http"], indirect=True)
 async def test_answers_that_are_lost_lead_to_one_event_and_one_run(rest: Rest) -> None:
     bank = Bank()
     bank.is_open = True

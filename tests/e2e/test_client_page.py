@@ -11,10 +11,11 @@ import runr_workflows
 
 from tests.support.pages import page
 from tests.support.rest import Rest
+from tests.support.transports import only_over
 from tests.support.workflow_app import Bodies, serving
 
 
-@pytest.mark.parametrize("transport", ["http"], indirect=True)
+@only_over("http", because="clients ask the gateway, however their runs are executed")
 async def test_the_page_does_what_it_says(rest: Rest, monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("example")
     names: dict[str, Any] = module.__dict__
