@@ -99,6 +99,7 @@ export class Replay {
     if (this.#owner !== null || (this.hasProgressed && this.#drain.isOver)) this.#endsWithNext = true;
     const stepId = this.#ids.assign(call.userId);
     if (this.#parts.isDry === true && this.#parts.memo.has(stepId)) this.called.push({ id: stepId, kind: call.op });
+    if (this.#pending === 0 && this.recalled === 0 && !this.#parts.pipeline.decodesNothing) this.#drain.begin();
     this.#pending += 1;
     if (this.#pending > 1) this.#parts.watch.isConcurrent = true;
     this.#notAwaited.add(stepId);
@@ -198,9 +199,15 @@ export class Replay {
   #goOn(): void {
     for (let turn = this.#nextTurn(); turn !== undefined; turn = this.#nextTurn()) this.#take(turn);
     if (this.isOver || this.#isBusy || this.#owner !== null) return;
+    const { decodesNothing } = this.#parts.pipeline;
+    if (!decodesNothing && !this.#drain.isOver) {
+      // However long decoding takes, the code gets what it asks for together in one go: so it always takes the same way.
+      this.#drain.afterwards(() => this.#goOn());
+      return;
+    }
     const settle = this.#settle;
     this.#settle = [];
-    if (this.hasProgressed) this.#drain.begin();
+    if (this.hasProgressed || !decodesNothing) this.#drain.begin();
     for (const give of settle) give();
   }
 

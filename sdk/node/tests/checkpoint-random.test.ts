@@ -3,8 +3,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { type Context, type Step, StepError, type Workflows } from "../src/index.js";
+import { type Context, type Middleware, type Step, StepError, type Workflows } from "../src/index.js";
 import { type Op, drive, registry, turn } from "./engine.js";
+
+const SLOW_SEEDS = 60;
 
 type Program =
   | { kind: "run" | "flaky" | "fail" | "send" | "sleep"; id: string; turns: number }
@@ -35,7 +37,10 @@ function program(draw: (most: number) => number, depth = 0): Program {
 class Story {
   executions = 0;
 
-  constructor(private readonly program: Program) {}
+  constructor(
+    private readonly program: Program,
+    private readonly idle: (count: number) => Promise<null> = turns,
+  ) {}
 
   register(workflows: Workflows<any>): void {
     workflows.workflow("w", {}, (ctx, step) => this.#do(ctx, step, this.program, "p"));
@@ -48,7 +53,7 @@ class Story {
       case "par":
         return Promise.all(program.parts.map((part, index) => this.#do(ctx, step, part, `${place}.${index}`)));
       case "idle":
-        return turns(program.turns);
+        return this.idle(program.turns);
       case "send":
         return step.sendEvent(program.id, { name: place });
       case "sleep":
@@ -76,6 +81,12 @@ class Story {
     if (kind === "fail" || (kind === "flaky" && ctx.attempt === 0)) throw new Error(`${place} fails`);
     return place;
   }
+}
+
+/** Promise callbacks, which take no time. */
+async function callbacks(count: number): Promise<null> {
+  for (let index = 0; index < 7 * count; index += 1) await null;
+  return null;
 }
 
 async function turns(count: number): Promise<null> {
@@ -107,6 +118,47 @@ async function compare(seed: number): Promise<void> {
   assert.ok(lossy.answers - lost.length <= plain.answers);
   assert.ok(story.executions <= 3 * once + lost.length * (max_ops ?? 0));
 }
+
+/** Middleware that takes its time, now this and now that. */
+function slow(draw: (most: number) => number): Middleware {
+  const waits = [() => undefined, () => Promise.resolve(), turn, () => sleep(1)];
+  const late = async (value: unknown): Promise<unknown> => {
+    await waits[draw(waits.length)]?.();
+    return value;
+  };
+  return { encode: (value) => late({ value }), decode: (stored) => late((stored as { value?: unknown }).value ?? stored) };
+}
+
+/** What a program comes to, whatever ids its steps have. */
+function wanted(program: Program, place: string): unknown {
+  switch (program.kind) {
+    case "seq":
+    case "par":
+      return program.parts.map((part, index) => wanted(part, `${place}.${index}`));
+    case "idle":
+    case "sleep":
+      return null;
+    case "send":
+      return { ids: ["01J0000000000000000000000C"] };
+    default:
+      return program.kind === "fail" ? `${place} fails` : place;
+  }
+}
+
+test("however long it takes to decode what is stored, each step has its own result", async () => {
+  for (let seed = 0; seed < SLOW_SEEDS; seed += 1) {
+    const draw = luck(seed);
+    const made = program(draw);
+    for (const max_ops of [1, 3, 50]) {
+      const workflows = registry({ middleware: [slow(draw)] });
+      // Nothing is waited for but steps: beside steps that are decoded, it would be a race.
+      new Story(made, callbacks).register(workflows);
+      const event = { id: "e", name: "x", data: {}, ts: 1 };
+      const { ops } = await drive(workflows, { most: 500, attempts: 3, more: { max_ops, event } });
+      assert.deepEqual(ops.at(-1)?.["output"], { value: wanted(made, "p") }, `seed ${seed}, ${max_ops} ops`);
+    }
+  }
+});
 
 test("several ops come to the same as one", async () => {
   for (let seed = 0; seed < 120; seed += 1) {
