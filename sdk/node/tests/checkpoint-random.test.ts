@@ -126,7 +126,10 @@ function slow(draw: (most: number) => number): Middleware {
     await waits[draw(waits.length)]?.();
     return value;
   };
-  return { encode: (value) => late({ value }), decode: (stored) => late((stored as { value?: unknown }).value ?? stored) };
+  return {
+    encode: (value) => late({ value }),
+    decode: (stored) => late((stored as { value?: unknown }).value ?? stored),
+  };
 }
 
 /** What a program comes to, whatever ids its steps have. */
