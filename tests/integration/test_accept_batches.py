@@ -30,6 +30,8 @@ from tests.support.cuttable import cuttable
 from tests.support.engine import database, postgres_url, slow_commits
 from tests.support.hand import Hand, neighbour
 from tests.support.live_rows import DAY_MS, LiveRows, Recorder, recorder, rows
+from tests.support.locks import held_up
+from tests.support.overload import until_refused
 
 __all__ = ["database", "postgres_url", "recorder", "rows"]
 
@@ -114,7 +116,8 @@ async def test_c4_a_batch_whose_answer_was_lost_happened_once(hand: Hand, rows: 
             accepting = asyncio.create_task(together(make_acceptor(pool, recorder), hand.tenant, *requests))
             await stopped()
             cut()
-            await asyncio.wait({accepting}, timeout=0.2)
+            async with hand.database.connection() as watcher:
+                await held_up(watcher, 2)  # the lost one, and the same once more
             assert not accepting.done()
         ends = await accepting
         await pool.close()
@@ -251,12 +254,10 @@ async def test_p5_a_tenant_whose_requests_wait_for_long_is_told_to_come_again(
         transaction = connection.transaction()
         await transaction.start()
         await connection.execute(f"lock table t_{hand.tenant}.events in access exclusive mode")
-        waiting = []
-        for _ in range(5):
-            waiting.append(asyncio.create_task(together(acceptor, hand.tenant, [event()])))
-            await asyncio.sleep(0.12)
-        await asyncio.sleep(1.1)
-        (refused,) = await together(acceptor, hand.tenant, [event()])
+        waiting = [asyncio.create_task(together(acceptor, hand.tenant, [event()])) for _ in range(5)]
+        async with hand.database.connection() as watcher:
+            await held_up(watcher, 4)  # as many lanes as there are: one waits behind them
+        refused, late = await until_refused(lambda: together(acceptor, hand.tenant, [event()]))
         assert isinstance(refused, Unavailable)
         assert refused.reason == OVERLOADED
         async with asyncio.timeout(2):
@@ -264,4 +265,5 @@ async def test_p5_a_tenant_whose_requests_wait_for_long_is_told_to_come_again(
         assert len(theirs) == 1
         await transaction.rollback()
         ends = [end for (end,) in await asyncio.gather(*waiting)]
+        await asyncio.gather(*late)
     assert all(isinstance(end, list) for end in ends)

@@ -22,6 +22,7 @@ from tests.support.cuttable import cuttable
 from tests.support.engine import database, postgres_url, slow_commits
 from tests.support.hand import Hand
 from tests.support.live_rows import LiveRows, Recorder, recorder, rows
+from tests.support.locks import held_up
 
 __all__ = ["acceptor", "database", "postgres_url", "recorder", "rows"]
 
@@ -78,9 +79,7 @@ async def test_c9_a_duplicate_waits_for_the_first_and_takes_over_when_that_fails
             queries("engine")["begin_accept"], 2_000, hand.tenant, ["u"], ["X"], [uuid4()], [uuid4()], []
         )
         second = asyncio.create_task(acceptor.accept(hand.tenant, [event("a", id="X")]))
-        async with asyncio.timeout(10):
-            while not await rows.value("select count(*) from pg_locks where not granted"):
-                await asyncio.sleep(0.005)
+        await held_up(connection)
         await transaction.rollback()
     (answer,) = await second
     assert not answer.duplicate
@@ -114,7 +113,8 @@ async def test_c9_an_acceptance_whose_answer_was_lost_is_answered_as_the_first(
             accepting = asyncio.create_task(acceptor.accept(hand.tenant, [event("a", id=id)]))
             await stopped()
             cut()
-            await asyncio.wait({accepting}, timeout=0.2)
+            async with hand.database.connection() as watcher:
+                await held_up(watcher, 2)  # the lost one, and the same once more
             assert not accepting.done()
         (answer,) = await accepting
         await pool.close()

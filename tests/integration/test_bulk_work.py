@@ -18,6 +18,7 @@ from services.scheduler.duties.bulk import Bulk
 from tests.support.bulk import Jobs, cancelled_runs, counts, is_idle, jobs, states
 from tests.support.hand import Hand
 from tests.support.live_rows import LiveRows
+from tests.support.locks import held_up
 
 __all__ = ["jobs"]
 
@@ -233,9 +234,7 @@ async def test_a_cancel_waits_for_a_commit_in_flight_and_what_committed_first_st
     async with rows.database.transaction() as connection:
         await connection.execute("select from rt.live where id = $1 for update", ending)
         working = asyncio.create_task(jobs.work())
-        async with rows.database.connection() as watcher:
-            while not await watcher.fetchval("select exists (select from pg_locks where not granted)"):
-                await asyncio.sleep(0.005)
+        await held_up(connection)
         none: list[Any] = [None]
         await connection.fetch("select * from rt.finish_v1($1, $2, $3, $4, false)", [ending], ["completed"], none, none)
     await working

@@ -22,6 +22,7 @@ from tests.support.cuttable import cuttable
 from tests.support.engine import database, postgres_url, slow_commits
 from tests.support.hand import Hand
 from tests.support.live_rows import DAY_MS, LiveRows, Recorder, recorder, rows
+from tests.support.locks import held_up
 
 __all__ = ["database", "postgres_url", "recorder", "rows"]
 
@@ -182,7 +183,8 @@ async def test_c4_a_cancel_whose_answer_was_lost_is_a_success(hand: Hand, rows: 
             cancelling = asyncio.create_task(RunCanceller(pool, Hints(recorder)).cancel(hand.tenant, run))
             await stopped()
             cut()
-            await asyncio.wait({cancelling}, timeout=0.2)
+            async with hand.database.connection() as watcher:
+                await held_up(watcher, 2)  # the lost one, and the same once more
             assert not cancelling.done()
         await cancelling
         await pool.close()

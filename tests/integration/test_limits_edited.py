@@ -35,6 +35,7 @@ from tests.support.fake_function import Answer, Request, completed
 from tests.support.gate_life import GateLife, Limit, gate_life
 from tests.support.hand import Hand
 from tests.support.live_rows import LiveRows, until
+from tests.support.locks import held_up
 from tests.support.tenancy import BOOTSTRAP_TOKEN
 
 NUMBERS = st.integers(1, 3)
@@ -245,10 +246,7 @@ async def test_two_granters_of_before_and_after_an_edit_pass_no_limit(hand: Hand
         assert [row["run"] for row in await connection.fetch(grant)] == [waits]
         await hand.declare({"name": "work", "concurrency": [1, K]})
         other = asyncio.create_task(hand.start("work", json.dumps(A)))
-        query = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
-        async with asyncio.timeout(10):
-            while not await rows.value(query):
-                await asyncio.sleep(0.01)
+        await held_up(connection)
     third = await other
     assert len(await held(hand, rows)) == 1
     await swept(rows)

@@ -16,6 +16,7 @@ from services.executor.owner import Owner, OwnerLost
 from tests.support.cuttable import cuttable
 from tests.support.engine import PATIENT, HandClock, QuickClock, database, make_owner, postgres_url
 from tests.support.live_rows import LiveRows, rows, until
+from tests.support.locks import held_up
 
 __all__ = ["database", "postgres_url", "rows"]
 
@@ -160,6 +161,7 @@ async def test_a_slow_server_costs_no_lock(rows: LiveRows, owner: Owner) -> None
     pid = await rows.value(f"select pid from {SESSIONS}")
     async with rows.database.transaction() as connection:
         await connection.execute("select from rt.owner where id = $1 for update", owner.id)
+        await held_up(connection)
         await asyncio.sleep(QUICK.heartbeat_s * 5)
     await stop(await beating_on(rows, owner, task))
     same = await rows.value("select count(*) from pg_stat_activity where pid = $1", pid)

@@ -21,6 +21,7 @@ from services.core.store.retention import delete_events, delete_runs
 from services.scheduler.duties import prune as module
 from tests.support.hand import Hand
 from tests.support.live_rows import LiveRows
+from tests.support.locks import held_up
 from tests.support.pruning import A_STEP, TABLES, THE_END, age_ends, age_events, counts, ended, new_prune, whole_pass
 
 
@@ -242,9 +243,7 @@ async def test_a_start_beside_the_pruning_of_its_key_waits_for_it_and_starts_a_r
         else:
             assert await delete_runs(connection, rows.tenant, [old], cut) == 1
         start = asyncio.create_task(hand.start("work", idempotency_key="k"))
-        async with rows.database.connection() as watcher:
-            while not await watcher.fetchval("select exists (select from pg_locks where not granted)"):
-                await asyncio.sleep(0.005)
+        await held_up(connection)
         if held_only:
             assert await delete_runs(connection, rows.tenant, [old], cut) == 1
     new = await start
@@ -272,9 +271,7 @@ async def test_a_duplicate_beside_the_pruning_of_its_event_is_registered_anew(ha
         cut = await connection.fetchval("select rt.now() - interval '7 days'")
         assert await delete_events(connection, rows.tenant, [old.id], cut) == 1
         sent = asyncio.create_task(hand.send("order.paid", event_id="e-1"))
-        async with rows.database.connection() as watcher:
-            while not await watcher.fetchval("select exists (select from pg_locks where not granted)"):
-                await asyncio.sleep(0.005)
+        await held_up(connection)
     new = await sent
     assert not new.duplicate
     again = await hand.send("order.paid", event_id="e-1")

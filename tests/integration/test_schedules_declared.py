@@ -15,6 +15,7 @@ from services.core.engine.schedules import ScheduleKey
 from services.core.store.database import connect
 from services.core.store.schedules import take_due
 from services.scheduler.delete_project import ProjectDeleter
+from tests.support.locks import held_up
 from tests.support.schedules import ScheduleStory, cron, story, workflow
 from tests.support.still_clock import still_clock
 
@@ -146,7 +147,7 @@ async def test_a_pause_waits_for_the_tick_in_progress(story: ScheduleStory) -> N
         await transaction.start()
         assert await take_due(other, 10)
         pausing = asyncio.create_task(story.pause("w"))
-        await story.rows.value("select pg_sleep(0.05)")
+        await held_up(other)
         assert not pausing.done()
         await other.execute("update rt.cron set next_at = '2026-06-05T08:02:00Z'")
         await transaction.commit()

@@ -30,6 +30,8 @@ from tests.support.cuttable import cuttable
 from tests.support.engine import database, postgres_url, slow_commits
 from tests.support.hand import Hand, neighbour
 from tests.support.live_rows import LiveRows, Recorder, recorder, rows
+from tests.support.locks import held_up
+from tests.support.overload import until_refused
 
 __all__ = ["database", "postgres_url", "recorder", "rows"]
 
@@ -144,7 +146,8 @@ async def test_c4_a_batch_whose_answer_was_lost_happened_once(hand: Hand, rows: 
             )
             await stopped()
             cut()
-            await asyncio.wait({starting}, timeout=0.2)
+            async with hand.database.connection() as watcher:
+                await held_up(watcher, 2)  # the lost one, and the same once more
             assert not starting.done()
         ends = await starting
         await pool.close()
@@ -240,20 +243,22 @@ async def test_p5_who_waits_for_long_is_told_to_come_again_and_another_tenant_is
         transaction = connection.transaction()
         await transaction.start()
         await connection.execute("lock table rt.live in access exclusive mode")
-        # As many lanes as there are, and one that waits behind them.
+        # As many lanes as there are, and two that wait behind them.
         waiting = []
-        for _ in range(4):
-            waiting.append(asyncio.create_task(together(starter, request(hand))))
-            await asyncio.sleep(0.12)
-        await asyncio.sleep(1.1)
-        (refused,) = await together(starter, request(hand))
+        async with hand.database.connection() as watcher:
+            for lanes in (1, 2, 2, 2):
+                waiting.append(asyncio.create_task(together(starter, request(hand))))
+                await held_up(watcher, lanes)
+        refused, late = await until_refused(lambda: together(starter, request(hand)))
         theirs = asyncio.create_task(together(starter, request(other)))
-        await asyncio.sleep(0.05)
-        assert isinstance(refused, Unavailable)
-        assert (refused.reason, refused.metadata["retry_after_s"]) == (OVERLOADED, "1")
+        (again,) = await asyncio.create_task(together(starter, request(hand)))
+        for each in (refused, again):
+            assert isinstance(each, Unavailable)
+            assert (each.reason, each.metadata["retry_after_s"]) == (OVERLOADED, "1")
         assert not theirs.done()
         await transaction.rollback()
         ends = [end for (end,) in await asyncio.gather(*waiting, theirs)]
+        await asyncio.gather(*late)
     assert [end.is_new for end in ends] == [True] * 5
 
 

@@ -12,6 +12,7 @@ from services.core.store.commit_item import StartRow
 from tests.support.doors import finish, fire, open_waits, st
 from tests.support.engine import database, postgres_url
 from tests.support.live_rows import LiveRows, rows
+from tests.support.locks import held_up
 
 __all__ = ["database", "postgres_url", "rows"]
 
@@ -95,7 +96,7 @@ async def test_c10_the_winner_that_rolls_back_leaves_the_key_to_the_loser(rows: 
         async with rows.database.transaction() as connection:
             assert await insert_starts(connection, [theirs], []) == [(theirs.id, True)]
             losing = asyncio.create_task(start_all(rows, [mine]))
-            await blocked(rows)
+            await held_up(connection)
             raise LookupError
     assert await losing == [(mine.id, True)]
 
@@ -113,14 +114,3 @@ async def test_case_13_a_key_leads_to_its_run_until_that_is_gone(rows: LiveRows)
     await rows.rows("delete from rt.idem where run = $1 returning run", run)
     fresh = rows.start_row(idem="s:k", wf=75)
     assert await start_all(rows, [fresh]) == [(fresh.id, True)]
-
-
-async def blocked(rows: LiveRows) -> None:
-    """Wait until some transaction of this database waits for another."""
-    held_up = (
-        "select count(*) from pg_locks l join pg_stat_activity a on a.pid = l.pid"
-        " where not l.granted and a.datname = current_database()"
-    )
-    async with asyncio.timeout(10):
-        while not await rows.value(held_up):
-            await asyncio.sleep(0.005)

@@ -22,6 +22,7 @@ from tests.support.cuttable import cuttable
 from tests.support.engine import database, postgres_url, slow_commits
 from tests.support.hand import Hand
 from tests.support.live_rows import LiveRows, Recorder, recorder, rows
+from tests.support.locks import held_up
 
 __all__ = ["database", "postgres_url", "recorder", "rows"]
 
@@ -133,7 +134,8 @@ async def test_c4_a_start_whose_answer_was_lost_happened_once(hand: Hand, rows: 
             starting = asyncio.create_task(make_starter(pool, recorder).start(request(hand)))
             await stopped()
             cut()
-            await asyncio.wait({starting}, timeout=0.2)
+            async with hand.database.connection() as watcher:
+                await held_up(watcher, 2)  # the lost one, and the same once more
             assert not starting.done()
         started = await starting
         await pool.close()

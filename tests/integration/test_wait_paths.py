@@ -25,7 +25,7 @@ from services.core.store.queries import queries
 from services.scheduler.duties.paths import ForgetPaths
 from tests.support.engine import HandClock, database, postgres_url
 from tests.support.hand import Hand
-from tests.support.live_rows import DAY_MS, LiveRows, rows
+from tests.support.live_rows import DAY_MS, LiveRows, rows, until
 
 __all__ = ["database", "postgres_url", "rows"]
 
@@ -122,9 +122,12 @@ async def test_a_wait_that_was_being_opened_before_its_path_was_idle_keeps_it(
     await hand.cancel(await waiting(hand, "k"))
     async with opening(hand, "k") as (_, run):
         sweep = asyncio.create_task(forgetting.forget(FIRST, 10))
-        await asyncio.wait({sweep}, timeout=0.2)
+
+        async def seen() -> bool:
+            return await rows.value("select idle from rt.wait_path") is True
+
+        await until(seen)
         assert not sweep.done(), "it cannot know yet"
-        assert await rows.value("select idle from rt.wait_path") is True
     assert (await sweep)[0] == 0
     assert (await hand.send("paid", '{"k":1}')).resumed == 1
     assert await rows.status(run) is Status.QUEUED

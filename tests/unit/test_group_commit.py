@@ -66,15 +66,21 @@ async def test_a_batch_is_bounded_in_items_and_bytes() -> None:
 
 async def test_a_slow_commit_holds_up_nobody_behind_it_and_lanes_are_few() -> None:
     commits = Commits()
+    wider = Commits()
     line: GroupCommit[int, str] = GroupCommit(commits.commit, SystemClock(), Bounds(lanes=2, slow_s=0.01))
-    tasks = asked(line, [0])
+    beside: GroupCommit[int, str] = GroupCommit(wider.commit, SystemClock(), Bounds(lanes=3, slow_s=0.01))
+    tasks = asked(line, [0]) + asked(beside, [0])
     await commits.begins()
-    tasks += asked(line, [1, 2])
+    await wider.begins()
+    tasks += asked(line, [1, 2]) + asked(beside, [1, 2])
     await commits.begins()  # though the first has not ended
-    tasks += asked(line, [3])
-    await asyncio.sleep(0.05)
+    await wider.begins()
+    tasks += asked(line, [3]) + asked(beside, [3])
+    await wider.begins()
+    assert wider.batches == [[0], [1, 2], [3]]
     assert commits.batches == [[0], [1, 2]], "no third lane"
     commits.let_go(3)
+    wider.let_go(3)
     await asyncio.gather(*tasks)
     assert commits.batches[2] == [3]
 
@@ -144,11 +150,12 @@ async def test_who_has_waited_for_long_does_not_wait_for_the_next_attempt_at_a_d
 
 
 async def test_a_batch_is_taken_when_its_turn_has_come_and_the_line_says_when_it_is_idle() -> None:
-    gate, idle = asyncio.Event(), asyncio.Event()
+    waits, gate, idle = asyncio.Event(), asyncio.Event(), asyncio.Event()
     batches: list[list[int]] = []
 
     @asynccontextmanager
     async def turn() -> AsyncIterator[None]:
+        waits.set()
         await gate.wait()
         yield
 
@@ -159,7 +166,7 @@ async def test_a_batch_is_taken_when_its_turn_has_come_and_the_line_says_when_it
 
     line: GroupCommit[int, str] = GroupCommit(commit, SystemClock(), Bounds(lanes=1), turn=turn, idle=idle.set)
     tasks = asked(line, [0])
-    await asyncio.sleep(0.01)
+    await waits.wait()
     tasks += asked(line, [1])
     await asyncio.sleep(0)
     gate.set()
