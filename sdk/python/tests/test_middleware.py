@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,148 +11,19 @@ import pytest
 from runr_workflows import (
     AsyncStep,
     Context,
-    DefinitionError,
-    InvocationOutcome,
-    Middleware,
     NonRetriableError,
     Step,
-    StepError,
-    StepInfo,
-    StepOutcome,
     Workflows,
 )
-from runr_workflows.endpoint import Endpoint
-from runr_workflows.middleware import Where
-from runr_workflows.replay import Replay
 from runr_workflows.testing import TestEngine, every_crash, replay
-
-Told = list[Any]
-
-
-class Tells:
-    """Tells what it is called with. Not derived from Middleware: any object will do."""
-
-    def __init__(self, told: Told, name: str) -> None:
-        self._told = told
-        self._name = name
-
-    def invocation_starts(self, ctx: Context) -> None:
-        self._told.append((self._name, "invocation", ctx.workflow))
-
-    def invocation_ends(self, ctx: Context, outcome: InvocationOutcome) -> None:
-        self._told.append((self._name, outcome.status, outcome.error and dict(outcome.error)))
-
-    def step_starts(self, step: StepInfo) -> None:
-        self._told.append((self._name, step.id, step.attempt, tuple(step.args), dict(step.kwargs)))
-
-    def step_ends(self, step: StepInfo, outcome: StepOutcome) -> None:
-        self._told.append((self._name, step.id, outcome.status, outcome.output, repr(outcome.error)))
-
-
-class TellsAsync:
-    """The same, taking its time."""
-
-    def __init__(self, told: Told, name: str) -> None:
-        self._inner = Tells(told, name)
-
-    async def invocation_starts(self, ctx: Context) -> None:
-        await asyncio.sleep(0)
-        self._inner.invocation_starts(ctx)
-
-    async def invocation_ends(self, ctx: Context, outcome: InvocationOutcome) -> None:
-        await asyncio.sleep(0)
-        self._inner.invocation_ends(ctx, outcome)
-
-    async def step_starts(self, step: StepInfo) -> None:
-        await asyncio.sleep(0)
-        self._inner.step_starts(step)
-
-    async def step_ends(self, step: StepInfo, outcome: StepOutcome) -> None:
-        await asyncio.sleep(0)
-        self._inner.step_ends(step, outcome)
-
-
-class Wraps(Middleware):
-    """Stores values in a wrapper with its name, and where they are."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def encode(self, value: Any, where: Where) -> Any:
-        return {self.name: value, "where": where}
-
-    def decode(self, value: Any, where: Where) -> Any:
-        if not isinstance(value, dict) or self.name not in value:
-            return value
-        assert value["where"] == where
-        return value[self.name]
-
-
-class WrapsAsync(Middleware):
-    """The same, taking its time: the longer, the earlier it is called."""
-
-    def __init__(self, name: str) -> None:
-        self._inner = Wraps(name)
-        self._passes = 20
-
-    async def encode(self, value: Any, where: Where) -> Any:
-        await self._take_time()
-        return self._inner.encode(value, where)
-
-    def decode(self, value: Any, where: Where) -> Any:
-        return self._inner.decode(value, where)
-
-    async def _take_time(self) -> None:
-        self._passes = max(self._passes - 3, 0)
-        for _ in range(self._passes):
-            await asyncio.sleep(0)
-
-
-MADE: list[Workflows] = []
+from sdk.python.tests.hooked_app import Tells, TellsAsync, Told, Wraps, WrapsAsync, app, close_all, define, double
 
 
 @pytest.fixture(autouse=True)
 def closed() -> Iterator[None]:
+    """Closes every registry."""
     yield
-    while MADE:
-        MADE.pop().close()
-
-
-def app(*middleware: object, **options: Any) -> Workflows:
-    MADE.append(Workflows(middleware=middleware, **options))
-    return MADE[-1]
-
-
-def double(value: int, plus: int = 0) -> int:
-    return 2 * value + plus
-
-
-def failing() -> None:
-    raise ValueError("no")
-
-
-def define(wf: Workflows, is_async: bool) -> None:
-    """A step, a sleep, a step that fails for good and is caught."""
-
-    def told(ctx: Context, step: Step) -> int:
-        first = step.run("double", double, 1, plus=3)
-        step.sleep("nap", "1d")
-        try:
-            step.options(retries=0).run("failing", failing)
-        except StepError:
-            return first
-        raise AssertionError("it fails")
-
-    async def told_async(ctx: Context, step: AsyncStep) -> int:
-        first = await step.run("double", double, 1, plus=3)
-        await step.sleep("nap", "1d")
-        try:
-            await step.options(retries=0).run("failing", failing)
-        except StepError:
-            return first
-        raise AssertionError("it fails")
-
-    wf.workflow("told")(told_async if is_async else told)
+    close_all()
 
 
 @pytest.mark.parametrize("kinds", [(Tells, Tells, False), (Tells, Tells, True), (Tells, TellsAsync, True)])
@@ -280,130 +149,3 @@ def test_a_crash_changes_nothing_either() -> None:
         engine.run("values", {"n": 2})
 
     assert every_crash(wf, scenario) > 10
-
-
-class Raises(Middleware):
-    """Raises in one hook."""
-
-    def __init__(self, hook: str, error: Exception, where: str | None = None) -> None:
-        def hooked(*args: Any) -> Any:
-            if where is None or args[-1] == where:
-                raise error
-            return args[0]
-
-        setattr(self, hook, hooked)
-
-
-@pytest.mark.parametrize(
-    ("hook", "where", "status", "step"),
-    [
-        ("invocation_starts", None, "failed", None),
-        ("decode", "event", "failed", None),
-        ("encode", "run", "failed", "completed"),
-        ("decode", "step", "failed", "completed"),
-        ("step_starts", None, "failed", "failed"),
-        ("encode", "step", "failed", "failed"),
-    ],
-)
-@pytest.mark.parametrize("is_async", [False, True])
-def test_what_a_hook_raises_fails_the_attempt_by_name(
-    hook: str, where: str | None, status: str, step: str | None, is_async: bool
-) -> None:
-    wf = app(Raises(hook, OSError("no key"), where))
-
-    async def one_async(ctx: Context, step: AsyncStep) -> int:
-        return await step.run("double", double, 1)
-
-    def one(ctx: Context, step: Step) -> int:
-        try:
-            return step.run("double", double, 1)
-        except (StepError, NonRetriableError):
-            raise
-        except Exception as error:
-            raise AssertionError("code cannot catch what middleware raises") from error
-
-    wf.workflow("one", retries=1)(one_async if is_async else one)
-    run = TestEngine(wf).run("one")
-    assert run.status == status
-    assert run.error is not None
-    assert run.error["name"] == "MiddlewareError"
-    assert run.error["message"].endswith("raised OSError: no key")
-    assert (run.steps["double"].status if "double" in run.steps else None) == step
-    attempts = run.steps["double"].attempts if step == "failed" else run.attempts
-    assert len(attempts) == 2
-
-
-def test_a_hook_may_say_that_nothing_will_help() -> None:
-    wf = app(Raises("step_starts", NonRetriableError("forbidden")))
-    define(wf, False)
-    run = TestEngine(wf).run("told")
-    assert (run.status, run.error and run.error["message"], len(run.timeline)) == ("failed", "forbidden", 2)
-
-
-def test_what_the_ends_raise_is_logged_and_the_result_stands(caplog: pytest.LogCaptureFixture) -> None:
-    wf = app(Raises("step_ends", OSError("away")), Raises("invocation_ends", OSError("away")))
-    define(wf, False)
-    with caplog.at_level(logging.ERROR, "runr_workflows"):
-        assert TestEngine(wf).run("told").output == 5
-    assert len([record for record in caplog.records if "the result stands" in record.message]) == 2 + 4
-
-
-def test_arguments_that_cannot_be_encoded_are_left_out() -> None:
-    class Json(Middleware):
-        def encode(self, value: Any, where: Where) -> Any:
-            return json.dumps(value)
-
-        def decode(self, value: Any, where: Where) -> Any:
-            return json.loads(value) if isinstance(value, str) else value
-
-    wf = app(Json())
-
-    @wf.workflow("one")
-    def one(ctx: Context, step: Step) -> int:
-        return step.run("double", lambda ctx, n: 2 * n, ctx, 3) + step.run("shown", double, 3)
-
-    run = TestEngine(wf).run("one")
-    assert (run.output, run.steps["double"].input, run.steps["shown"].input) == ("12", None, "[3]")
-    hidden = app(Json(), capture_input=False)
-    define(hidden, False)
-    assert TestEngine(hidden).run("told").steps["double"].input is None
-
-
-def test_data_of_an_event_must_stay_an_object() -> None:
-    class Text(Middleware):
-        def encode(self, value: Any, where: Where) -> Any:
-            return "text" if where == "event" else value
-
-    wf = app(Text())
-
-    @wf.workflow("tell")
-    def tell(ctx: Context, step: Step) -> None:
-        step.send_event("tell", {"name": "told"})
-
-    run = TestEngine(wf).run("tell")
-    assert (run.status, run.error and run.error["message"]) == (
-        "failed",
-        "middleware has encoded data of an event as str, no object",
-    )
-
-
-class DecodesLate(Middleware):
-    async def decode(self, value: Any, where: Where) -> Any:
-        return value
-
-
-def test_misuse_is_told_at_once() -> None:
-    with pytest.raises(TypeError, match=r"DecodesLate\.decode is async, which decode cannot be for workflows"):
-        Workflows(middleware=[DecodesLate()])
-    with pytest.raises(TypeError, match="is no middleware: it has none of invocation_starts"):
-        Workflows(middleware=[object()])
-    with pytest.raises(DefinitionError, match=r"WrapsAsync\.encode is async, and so must be the workflow"):
-        define(app(WrapsAsync("in")), False)
-
-
-def test_without_middleware_nothing_is_in_the_way() -> None:
-    wf = app()
-    assert wf.endpoint(Endpoint)._plain is Replay
-    define(wf, False)
-    assert wf._workflows["told"].fn.__qualname__.endswith("told")
-    assert not hasattr(wf._workflows["told"].fn, "__wrapped__")
