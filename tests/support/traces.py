@@ -100,7 +100,7 @@ def node(name: str, service: str, *below: Shape, error: str | None = None) -> Sh
 
 
 async def trace_of(rest: Rest, receiver: OtlpReceiver, trace_id: str) -> list[Received]:
-    """The spans of a trace, all that there are: another run has gone through every service after them, and services
+    """The spans of a trace, all that there are: other runs have gone through every service after them, and services
     export in order.
     """
     order = secrets.token_hex(4)
@@ -109,15 +109,19 @@ async def trace_of(rest: Rest, receiver: OtlpReceiver, trace_id: str) -> list[Re
     await rest.becomes(run, "waiting")
     await send(rest, "order.shipped", {"order_id": order})
     await rest.completed(run)
+    later, delayed = await post(rest, "/projects/default/workflows/tax/runs", {"data": {}, "delay": "20ms"})
+    await rest.completed(later["id"])
     wanted = {
-        ("sleep hold", "runr-scheduler"),
+        ("sleep hold", "runr-executor"),
         ("wait shipped", "runr-ingest"),
         ("run order", "runr-executor"),
         ("POST /api/events", "runr-gateway"),
     }
 
     def has_come(spans: Sequence[Received]) -> bool:
-        return wanted <= {(span.name, span.service) for span in spans if span.trace_id == last}
+        come = {(span.name, span.service) for span in spans if span.trace_id == last}
+        fired = {span.service for span in spans if span.trace_id == delayed and span.name == "delay"}
+        return wanted <= come and fired == {"runr-scheduler"}
 
     spans = await asyncio.to_thread(receiver.until, has_come)
     return [span for span in spans if span.trace_id == trace_id]
