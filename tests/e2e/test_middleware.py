@@ -15,6 +15,7 @@ from runr_workflows import (
     InvocationOutcome,
     Middleware,
     NonRetriableError,
+    RetryAfterError,
     Step,
     StepError,
     StepInfo,
@@ -158,3 +159,60 @@ async def test_the_engine_has_nothing_but_what_is_encoded(rest: Rest, register: 
     assert set(steps_of(found).values()) == {"completed", "failed"}
     echoes = {(f"echo:{n}" if n else "echo", "completed"): 1 for n in range(5)}
     assert counts.steps == {**echoes, ("broken", "failed"): 1, ("reverse", "completed"): 1}
+
+
+class Fails(Middleware):
+    """Raises as often as it is told, by the name of the hook."""
+
+    def __init__(self) -> None:
+        self.left: Counter[str] = Counter()
+
+    def step_starts(self, step: StepInfo) -> None:
+        self._fail("step_starts")
+
+    def encode(self, value: Any, where: str) -> Any:
+        self._fail(f"encode {where}")
+        return value
+
+    def decode(self, value: Any, where: str) -> Any:
+        self._fail(f"decode {where}")
+        return value
+
+    def _fail(self, hook: str) -> None:
+        if self.left[hook]:
+            self.left[hook] -= 1
+            raise RetryAfterError(hook, "20ms")
+
+
+def failing(wf: Workflows, bodies: Bodies) -> None:
+    @wf.workflow("in-thread", retries=1)
+    def sync(ctx: Context, step: Step) -> Any:
+        said = step.run("echo", echo, "a")
+        step.send_event("tell", {"name": "told"})
+        return said + str(step.run("echo", echo, "b"))
+
+    @wf.workflow("on-loop", retries=1)
+    async def asynchronous(ctx: Context, step: AsyncStep) -> Any:
+        said = await step.run("echo", echo, "a")
+        await step.send_event("tell", {"name": "told"})
+        return said + str(await step.run("echo", echo, "b"))
+
+
+@pytest.mark.parametrize("workflow", ["in-thread", "on-loop"])
+@pytest.mark.parametrize(
+    "hook", ["step_starts", "encode step", "encode event", "encode run", "decode event", "decode step"]
+)
+async def test_what_hooks_raise_fails_an_attempt(rest: Rest, workflow: str, hook: str) -> None:
+    fails = Fails()
+    is_of_step = hook in ("step_starts", "encode step")
+    async with serving(rest, failing, middleware=[fails]):
+        # The arguments of a step are encoded too, but for the timeline alone.
+        fails.left[hook] = 2 if hook == "encode step" else 1
+        run = await rest.end(await rest.start(workflow))
+        assert (run["status"], run["output"]) == ("completed", "ab")
+        (step,) = [each for each in run["steps"] if each["id"] == "echo"]
+        failed = [each for each in (step if is_of_step else run)["attempts"] if each["error"]]
+        assert [(each["error"]["name"], each["error"]["message"]) for each in failed] == [("RetryAfterError", hook)]
+        fails.left[hook] = 100
+        run = await rest.end(await rest.start(workflow))
+        assert (run["status"], run["error"]["message"]) == ("failed", hook)
