@@ -36,8 +36,9 @@ class Chains:
 
     async def done(self, share: float) -> None:
         """This much of all steps has begun."""
-        while self.ran.total() < share * RUNS * STEPS:
-            await asyncio.sleep(0.02)
+        async with asyncio.timeout(120):
+            while self.ran.total() < share * RUNS * STEPS:
+                await asyncio.sleep(0.02)
 
     @property
     def repeated(self) -> dict[tuple[str, int], int]:

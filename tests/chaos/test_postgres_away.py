@@ -46,12 +46,13 @@ async def test_orders_resume_after_postgres_has_crashed(servers: Servers, stack:
 
 async def backend_of_ingest(stack: Stack) -> int:
     """A server process that serves ingest, as soon as there is one: the server may be recovering from the last one."""
-    while True:
-        with contextlib.suppress(asyncpg.PostgresError, OSError):
-            pid = await stack.value("select pid from pg_stat_activity where application_name = $1", "runr-ingest")
-            if pid is not None:
-                return int(pid)
-        await asyncio.sleep(0.05)
+    async with asyncio.timeout(60):
+        while True:
+            with contextlib.suppress(asyncpg.PostgresError, OSError):
+                pid = await stack.value("select pid from pg_stat_activity where application_name = $1", "runr-ingest")
+                if pid is not None:
+                    return int(pid)
+            await asyncio.sleep(0.05)
 
 
 @pytest.mark.parametrize("accident", ["sessions-cut", "backend-killed"])

@@ -49,13 +49,13 @@ class Replica:
     async def submit(self, requests: Requests, context: Any) -> AsyncIterator[run_service_pb2.SubmitStartsResponse]:
         now_ms = SystemClock().unix_ms()
         yield run_service_pb2.SubmitStartsResponse(now_ms=now_ms)
-        if self.silent.is_set():
-            await asyncio.Event().wait()
         async for message in requests:
             async with self.came:
                 self.messages += 1
                 self.seen += message.items
                 self.came.notify_all()
+            if self.silent.is_set():
+                await asyncio.Event().wait()
             while not self.answering.is_set():
                 yield run_service_pb2.SubmitStartsResponse(now_ms=now_ms)
                 with contextlib.suppress(TimeoutError):
@@ -147,6 +147,13 @@ async def meet(backends: Backends, *addresses: Address) -> None:
             await asyncio.sleep(0.01)
 
 
+async def broken_off(backends: Backends) -> None:
+    """It is noticed that the streams to ingest are over."""
+    async with asyncio.timeout(5):
+        while any(each.is_up for each, _ in backends._submitters[START]._lanes.values()):
+            await asyncio.sleep(0.01)
+
+
 async def test_what_the_only_replica_had_is_asked_of_it_again_when_it_is_back() -> None:
     first = Replica()
     first.answering.clear()
@@ -154,7 +161,7 @@ async def test_what_the_only_replica_had_is_asked_of_it_again_when_it_is_back() 
         waiting = [start(backends) for _ in range(5)]
         await first.has(5)
         await first.server.stop()
-        await asyncio.sleep(0.3)
+        await broken_off(backends)
         assert not any(each.done() for each in waiting), "nobody knows yet what became of them"
         second = Replica(first.address)
         async with serving(second.server), asyncio.timeout(10):
@@ -192,7 +199,7 @@ async def test_a_replica_that_says_nothing_is_left_and_another_is_asked(monkeypa
     frozen.silent.set()
     async with serving(frozen.server), serving(living.server), backends_of(frozen.address) as backends:
         waiting = [start(backends) for _ in range(10)]
-        await asyncio.sleep(0.1)
+        await frozen.has(1)
         await meet(backends, frozen.address, living.address)
         async with asyncio.timeout(10):
             answers = await asyncio.gather(*waiting)
@@ -235,8 +242,11 @@ async def test_two_replicas_share_the_work_and_one_that_drains_loses_nothing() -
         async with asyncio.timeout(10):
             while not all(counts.values()):
                 await asyncio.gather(*(start(backends) for _ in range(40)))
+        before = counts["first"]
         load = asyncio.gather(*(start(backends) for _ in range(400)))
-        await asyncio.sleep(0.02)
+        async with asyncio.timeout(10):
+            while counts["first"] == before:
+                await asyncio.sleep(0.001)
         await first.drain()
         await load
         done = counts["first"]

@@ -106,8 +106,9 @@ async def test_case_15_wait_vs_event_race(rest: Rest) -> None:
 
         async def send(k: int) -> int:
             # The wait is stored some milliseconds after the step before it: the events come before, at and after that.
-            while not bodies.of(runs[k])["before"]:
-                await asyncio.sleep(0.005)
+            async with asyncio.timeout(30):
+                while not bodies.of(runs[k])["before"]:
+                    await asyncio.sleep(0.005)
             await asyncio.sleep(dice.uniform(0, 0.1))
             return int((await rest.send("paid", {"k": k}))["resumed"])
 

@@ -127,8 +127,9 @@ async def test_what_comes_while_a_step_executes_lets_the_step_beside_it_go_on(st
     async with working(stack, wf):
         run = await rest.start("beside")
         await asyncio.wait_for(begun.wait(), 30)
-        while not await stack.value("select count(*) from rt.wait where event = 'told'"):
-            await asyncio.sleep(0.02)
+        async with asyncio.timeout(30):
+            while not await stack.value("select count(*) from rt.wait where event = 'told'"):
+                await asyncio.sleep(0.02)
         await rest.send("told")
         assert await rest.completed(run) == [["told", "child"], "long"]
 
@@ -221,8 +222,9 @@ async def test_connections_that_break_repeat_no_step(stack: Stack, rest: Rest) -
         runs = await asyncio.gather(*(rest.start("chain") for _ in range(10)))
         for _ in range(5):
             done = sum(ran.values())
-            while sum(ran.values()) < done + 20:
-                await asyncio.sleep(0.01)
+            async with asyncio.timeout(30):
+                while sum(ran.values()) < done + 20:
+                    await asyncio.sleep(0.01)
             cut()
         assert await asyncio.gather(*map(rest.completed, runs)) == [190] * 10
     assert ran == {(run, n): 1 for run in runs for n in range(20)}

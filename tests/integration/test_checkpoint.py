@@ -297,7 +297,7 @@ async def test_after_a_failed_attempt_what_may_be_lost_goes_one_by_one(
     await hand.declare(checkpointed(4))
     run = await hand.start("work")
     client = Failing(sdk)
-    async with living(executor(rows, sealer, client)):
+    async with living(executor(rows, sealer, client)), asyncio.timeout(60):
         while client.failures < 2 or await rows.status(run) is not Status.COMPLETED:
             await hand.fire(run)
             await asyncio.sleep(0.02)
@@ -361,7 +361,7 @@ async def test_a_failing_step_keeps_its_count_of_attempts(hand: Hand, rows: Live
 
     await hand.declare(checkpointed(5))
     run = await hand.start("work")
-    async with living(executor(rows, sealer, sdk)):
+    async with living(executor(rows, sealer, sdk)), asyncio.timeout(60):
         while await rows.status(run) is not Status.COMPLETED:
             await hand.fire(run)
             await asyncio.sleep(0.02)

@@ -113,6 +113,7 @@ class TestConnections:
     ) -> None:
         """Each request is answered with its own number; what comes late on a connection must reach nobody."""
         numbers = iter(range(100))
+        taken, repeated = asyncio.Event(), asyncio.Event()
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
@@ -124,8 +125,10 @@ class TestConnections:
                     once = head(f"Content-Length: {len(body)}") + body
                     writer.write(once)
                     await writer.drain()
-                    await asyncio.sleep(0.005)  # by now the client has given the connection back
+                    await taken.wait()  # by now the client has given the connection back
+                    taken.clear()
                     writer.write(once)
+                    repeated.set()
                     await writer.drain()
             writer.close()
 
@@ -135,7 +138,9 @@ class TestConnections:
             for _ in range(10):
                 answer = await client.call(target, "introspect", introspect_request(1), {}, 5.0)
                 bodies.append(answer.body)
-                await asyncio.sleep(0.02)  # the second copy is there before the next request
+                taken.set()
+                await repeated.wait()  # the second copy is there before the next request
+                repeated.clear()
         assert bodies == [str(number).encode() for number in range(10)]
 
     async def test_calls_at_once_do_not_wait_for_each_other(self, client: HttpFunctionClient) -> None:

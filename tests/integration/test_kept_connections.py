@@ -127,7 +127,7 @@ class TestDoubled:
     @pytest.mark.parametrize("moment", ["with-it", "while-idle", "at-the-next-request", "after-the-next-answer"])
     async def test_an_answer_sent_twice_reaches_nobody(self, client: HttpFunctionClient, moment: str) -> None:
         seen: list[str] = []
-        repeated = asyncio.Event()
+        taken, repeated = asyncio.Event(), asyncio.Event()
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             before = b""
@@ -141,7 +141,8 @@ class TestDoubled:
                 if moment == "after-the-next-answer":
                     writer.write(before)
                 if moment == "while-idle":
-                    await asyncio.sleep(0.005)  # by now the client has given the connection back
+                    await taken.wait()  # by now the client has given the connection back
+                    taken.clear()
                     writer.write(once)
                     repeated.set()
                 before = once
@@ -154,6 +155,7 @@ class TestDoubled:
                 except FunctionFault as error:
                     got.append(error.name)
                 if moment == "while-idle":
+                    taken.set()
                     await repeated.wait()
                     repeated.clear()
                     assert server.connections == len(got)

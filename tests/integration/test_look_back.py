@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
 
@@ -105,8 +107,17 @@ async def test_c8_an_event_whose_acceptance_overlaps_the_wait_is_waited_for(
         if stored_first:
             await store(connection)
         run, wait = await looking_back(hand, rows)
-        arming = asyncio.create_task(look_back.arm(wait))
-        await asyncio.wait({arming}, timeout=0.15)
+        turns = asyncio.Semaphore(0)
+
+        @asynccontextmanager
+        async def turn() -> AsyncIterator[None]:
+            yield
+            turns.release()
+
+        arming = asyncio.create_task(look_back.arm(wait, turn))
+        async with asyncio.timeout(10):
+            for _ in ("its horizon", "the wait", "the events, of which it sees none"):
+                await turns.acquire()
         assert not arming.done(), "it cannot know yet"
         assert await rows.value("select arming from rt.wait where id = $1", wait) is True
         if not stored_first:

@@ -37,14 +37,16 @@ async def test_streams_follow_the_projects_without_waiting_for_a_look(
     await producer.publish(stream, *numbered(2))
     async with bridging(hand.database, nats_url, nats_prefix, look_s=60.0) as replica:
         await replica.until("0 streams")
-        await change_stream(hand, sealer, f"nats:{stream}")
+        project = await change_stream(hand, sealer, f"nats:{stream}")
         replica.bus.publish_defs(hand.tenant)
         await until_runs(hand, 2)
         await change_stream(hand, sealer, "")
         replica.bus.publish_defs(hand.tenant)
         await replica.until("0 streams")
+        await producer.unasked(stream, consumer_of(replica, project))
         await producer.publish(stream, *numbered(1))
-        await asyncio.sleep(0.3)
+        left = await producer.unasked(stream, consumer_of(replica, project))
+        assert (left.num_pending, left.num_ack_pending) == (1, 0)
         assert len(await runs(hand)) == 2
         # It goes on where it was: nothing comes twice, nothing is left out.
         await change_stream(hand, sealer, f"nats:{stream}")

@@ -37,6 +37,7 @@ from tests.support.grpc_backend import no_telemetry
 from tests.support.hand import Hand, neighbour
 from tests.support.ingest_service import TRACE, Ingest, ingest
 from tests.support.live_rows import LiveRows, rows
+from tests.support.locks import held_up
 from tests.support.tenancy import BOOTSTRAP_TOKEN
 
 __all__ = ["ingest", "rows"]
@@ -268,17 +269,26 @@ async def test_a_stream_says_that_it_lives_and_what_time_it_is(starts: Stream) -
     assert not starts.ends
 
 
+async def refuses_calls(ingest: Ingest) -> None:
+    """Wait until it takes no call any more; by then its streams read no more."""
+    async with asyncio.timeout(10):
+        while True:
+            with pytest.raises((InvalidInput, Unavailable)) as refused:
+                await ingest.send()
+            if refused.type is Unavailable:
+                return
+            await asyncio.sleep(0.005)
+
+
 async def test_a_drain_answers_what_was_read_and_ends_the_stream(ingest: Ingest, starts: Stream, hand: Hand) -> None:
     async with hand.database.connection() as connection:
         transaction = connection.transaction()
         await transaction.start()
         await connection.execute("lock table rt.live in access exclusive mode")
         numbers = await starts.send(*(start() for _ in range(20)))
-        async with asyncio.timeout(5):
-            while not await connection.fetchval("select count(*) from pg_locks where not granted"):
-                await asyncio.sleep(0.005)
+        await held_up(connection)
         ingest.request_stop()
-        await asyncio.sleep(0.1)
+        await refuses_calls(ingest)
         assert not starts.is_over.is_set()
         await transaction.rollback()
     ends = await starts.ended(numbers)

@@ -76,14 +76,27 @@ class Producer:
                     return
                 await asyncio.sleep(0.02)
 
+    async def unasked(self, stream: str, name: str) -> ConsumerInfo:
+        """A consumer's state once nobody asks it for messages any more."""
+        async with asyncio.timeout(GUARD_S):
+            while True:
+                found = await self.consumer(stream, name)
+                if found is not None and found.num_waiting == 0:
+                    return found
+                await asyncio.sleep(0.02)
+
+    async def buried(self, prefix: str) -> int:
+        """How many dead letters there are under a prefix."""
+        try:
+            return int((await self.jetstream.stream_info(f"{prefix.upper()}_DEAD")).state.messages)
+        except NotFoundError:
+            return 0
+
     async def dead(self, prefix: str, count: int) -> list[Msg]:
         """The dead letters under a prefix, as many as are wanted. Fails if there are others."""
         stream = f"{prefix.upper()}_DEAD"
         async with asyncio.timeout(GUARD_S):
-            while True:
-                with contextlib.suppress(NotFoundError):
-                    if (await self.jetstream.stream_info(stream)).state.messages >= count:
-                        break
+            while await self.buried(prefix) < count:
                 await asyncio.sleep(0.02)
         reader = await self.jetstream.subscribe(f"{prefix}.dead.>", stream=stream, ordered_consumer=True)
         found = [await reader.next_msg(timeout=5) for _ in range(count)]

@@ -219,14 +219,15 @@ def test_concurrent_runs_share_no_counters(wf: Workflows) -> None:
 def test_code_that_ignores_its_cancellation_delays_the_answer_only_for_a_moment(
     wf: Workflows, engine: FakeEngine
 ) -> None:
-    ended = threading.Event()
+    answered, ended = threading.Event(), threading.Event()
 
     @wf.workflow("w")
     async def workflow(ctx: Context, step: AsyncStep) -> None:
         try:
             await step.run("a", lambda: 1)
         finally:
-            await asyncio.sleep(0.3)
+            while not answered.is_set():
+                await asyncio.sleep(0.005)
             ended.set()
 
     started = time.monotonic()
@@ -235,6 +236,7 @@ def test_code_that_ignores_its_cancellation_delays_the_answer_only_for_a_moment(
     assert op["id"] == "a"
     assert not ended.is_set(), "the answer did not wait for the clean-up"
     assert time.monotonic() - started < 5
+    answered.set()
     assert ended.wait(5), "and the clean-up was not cut off"
 
 

@@ -41,8 +41,9 @@ async def test_a_yield_unwinds_the_invocation_whatever_the_code_catches(wf: Work
         key = stream.execute("w")
         stream.ack(await stream.op(), leave=reason)
         assert (await stream.expect("end")).key == key
-        while len(unwound) < 2:
-            await asyncio.sleep(0.001)
+        async with asyncio.timeout(10):
+            while len(unwound) < 2:
+                await asyncio.sleep(0.001)
         assert stream.is_silent()
 
 
