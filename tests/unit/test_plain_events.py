@@ -139,7 +139,8 @@ def test_separate_fields_are_read_as_the_whole_rule_reads_them(name: Any, data: 
     except InvalidInput:
         wanted = None
     assert found is None or found == wanted
-    if wanted is not None and (id is None or id.isascii()):
+    # The whole rule measures what the text says, this one the text with its escapes.
+    if wanted is not None and (id is None or id.isascii()) and len(name) + len(text) <= LIMITS.event_bytes:
         assert found == wanted
 
 
