@@ -57,7 +57,7 @@ async def the_order(url: str) -> list[dict[str, object]]:
     """The ops of an order, from its first invocation to its end."""
     probe = Probe(Place.of(url, verify_tls=True), [KEY], timeout_s=60)
     run = Execution.of("order", order_id="o-1")
-    ops = []
+    ops: list[dict[str, object]] = []
     for output in ('{"reservation":"r-o-1"}', "null", '{"name":"order.shipped","data":{}}'):
         answered = await probe.execute(run, "an order")
         ops += answered.written

@@ -33,11 +33,17 @@ def is_step(answered: Answered, step_id: str) -> bool:
 
 
 async def _first_step(probe: Probe) -> None:
-    answered = await probe.execute(Execution.of(REPLAY), "a run without results")
+    run = Execution.of(REPLAY)
+    answered = await probe.execute(run, "a run without results")
     answered.expect(is_step(answered, "first"), "step_completed of first, the first step call without a result")
     written = answered.written[0]
     answered.expect(written.get("name", "first") == "first", 'the name "first", or none')
     answered.expect(field_of(answered, "executed") == ["first"], 'an output with "executed": ["first"]')
+    answered = await probe.execute(run, "the same run without results, once more")
+    answered.expect(
+        is_step(answered, "first") and field_of(answered, "executed") == ["first"],
+        "step_completed of first as before: what is not in the request is not known",
+    )
 
 
 async def _not_run_again(probe: Probe) -> None:
