@@ -51,8 +51,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @asynccontextmanager
 async def serving(rest: Rest, folder: Path) -> AsyncIterator[Function]:
     """The function of `orders.ts`, known to the client's project."""
-    if not (folder / "tests").exists():
-        await compile_with(find_node(), SDK, "-p", "tsconfig.tests.json", "--outDir", folder)
+    await compile_tests(find_node(), folder)
     async with serving_script(rest, folder / "tests" / "orders.js") as (function, workflows):
         assert workflows == ["double", "gather", "many", "nested", "process-order"]
         yield function
@@ -89,6 +88,12 @@ async def serving_script(rest: Rest, script: Path, **environ: str) -> AsyncItera
             process.kill()
             await process.wait()
         await reading
+
+
+async def compile_tests(node: Node, folder: Path) -> None:
+    """The SDK and its tests, compiled into a folder once."""
+    if not (folder / "tests").exists():
+        await compile_with(node, SDK, "-p", "tsconfig.tests.json", "--outDir", folder)
 
 
 async def compile_with(node: Node, folder: Path, *arguments: object) -> None:
@@ -160,6 +165,18 @@ async def test_the_client(rest: Rest, compiled: Path) -> None:
         known = {"RUNR_API_URL": rest.base, "RUNR_TOKEN": rest.token}
         said = await run_node(node, compiled / "tests" / "client-story.js", rest.project, environ=known)
     assert said == "told\n"
+
+
+async def test_the_kit_for_tests_does_as_the_engine_does(rest: Rest, compiled: Path) -> None:
+    node = find_node()
+    await compile_tests(node, compiled)
+    shown = await rest.ok("GET", f"/projects/{rest.project}/workflows/app/signing-key")
+    known = {
+        "RUNR_API_URL": rest.base,
+        "RUNR_TOKEN": rest.token,
+        "RUNR_WORKFLOW_SIGNING_KEY": shown["signing_key"],
+    }
+    assert await run_node(node, compiled / "tests" / "kit-parity.js", rest.project, environ=known) == "10 stories\n"
 
 
 async def test_a_project_of_a_user(rest: Rest, tmp_path: Path) -> None:

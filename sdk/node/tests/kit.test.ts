@@ -254,10 +254,10 @@ test("what the engine would refuse fails the step, by field and value", async ()
   const run = await new TestEngine(wf).run("w");
 
   assert.deepEqual(run.output, [
-    'InvalidStep: wait_for_event "a": event "no blanks": may hold only letters a–z and A–Z, digits and . _ : / -',
-    'InvalidStep: wait_for_event "b": if "data.x == 1": at character 1: expected event, async, true, false or null, found "data"',
+    'InvalidStep: wait_for_event "a": event "no blanks": \'no blanks\' may hold only letters a–z and A–Z, digits and . _ : / -',
+    'InvalidStep: wait_for_event "b": if "data.x == 1": at character 1: expected event, async, true, false or null, found \'data\'',
     'InvalidStep: wait_for_event "c": match "order_id": at character 1: a match path begins with one of data, id, name, ts, as in data.order_id',
-    'InvalidStep: invoke "d": workflow "app" is not a workflow\'s name',
+    'InvalidStep: invoke "d": workflow "app" is not a workflow\'s name: 1 to 100 letters, digits and . _ -, a letter or digit first, and not app or sync',
     'InvalidStep: send_event "e": events[0].name: names under runr/ are reserved for the platform',
     'TooLarge: step_completed "f": output has 1048578 bytes, 1048576 are allowed',
   ]);

@@ -191,18 +191,19 @@ export class Answers {
   async #invoke(run: StoredRun, step: StoredStep, op: Op): Promise<boolean> {
     const name = String(op["workflow"]);
     if (!WORKFLOW.test(name) || name === "app" || name === "sync") {
-      throw new BadField(`workflow ${JSON.stringify(name)} is not a workflow's name`);
+      const rule = "1 to 100 letters, digits and . _ -, a letter or digit first, and not app or sync";
+      throw new BadField(`workflow ${JSON.stringify(name)} is not a workflow's name: ${rule}`);
     }
     const data = payload(op["data"] ?? {}, "data");
     const timeoutMs = durationOf(op, "timeout");
     const stub = this.#parts.stubs.get(name);
     const workflow = this.#world.workflows.get(name);
-    step.input = timeoutMs === null ? { workflow: name, data } : { workflow: name, data, timeout_ms: timeoutMs };
     if (stub === undefined && workflow === undefined) {
       const message = `workflow '${name}' does not exist in this project: it cannot be invoked`;
       this.#store(run, step, "invoke", null, { name: "InvokeError", message });
       return true;
     }
+    step.input = timeoutMs === null ? { workflow: name, data } : { workflow: name, data, timeout_ms: timeoutMs };
     this.#open(run, step, { event: null, condition: null }, timeoutMs);
     if (stub !== undefined) await this.#play(run, step, name, stub, data);
     else if (workflow !== undefined) {

@@ -8,11 +8,12 @@ import type { Expression } from "./expression.js";
 import { ulid } from "./ids.js";
 import { isTrue } from "./json-values.js";
 import type { StoredRun, StoredStep, TestRun } from "./stored.js";
+import { quoted } from "./tokens.js";
 import type { World } from "./world.js";
 
 const MAX_NAME = 200;
 const NAME = /^[A-Za-z0-9._:/-]+$/;
-const ENDS = ["completed", "failed", "cancelled", "timed_out"].map((end) => `runr/run.${end}`);
+const ENDS = ["cancelled", "completed", "failed", "timed_out"].map((end) => `runr/run.${end}`);
 
 /** What an event came to: the runs that it started, and how many it resumed and cancelled. */
 export interface Sent {
@@ -28,7 +29,9 @@ export interface Sent {
 export function senderFault(name: unknown): string | null {
   if (typeof name !== "string") return `must be a string, not ${typeName(name)}`;
   if (name.length < 1 || name.length > MAX_NAME) return `must have 1–${MAX_NAME} characters, it has ${name.length}`;
-  if (!NAME.test(name)) return "may hold only letters a–z and A–Z, digits and . _ : / -";
+  if (!NAME.test(name)) {
+    return `${quoted(name.slice(0, 60))} may hold only letters a–z and A–Z, digits and . _ : / -`;
+  }
   return name.startsWith("runr/") ? "names under runr/ are reserved for the platform" : null;
 }
 

@@ -12,7 +12,7 @@
  */
 
 import { compare, isTrue } from "./json-values.js";
-import { type Token, fault, numberOf, tokensOf, unquoted } from "./tokens.js";
+import { type Token, fault, numberOf, quoted, tokensOf, unquoted } from "./tokens.js";
 
 /** The value for a trigger event and an incoming one. */
 export type Expression = (event: unknown, incoming: unknown) => unknown;
@@ -178,7 +178,7 @@ class Parser {
 
   #refuse(expected: string): never {
     const { text, at } = this.#peek;
-    throw fault(at, `expected ${expected}, found ${text === "" ? "the end" : JSON.stringify(text.slice(0, 40))}`);
+    throw fault(at, `expected ${expected}, found ${text === "" ? "the end" : quoted(text.slice(0, 40))}`);
   }
 }
 

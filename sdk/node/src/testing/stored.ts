@@ -196,9 +196,11 @@ export class StoredRun implements TestRun {
       attempts: this.attempts,
       trace_id: null,
       steps: steps.map(stepView),
-      children: this.children.flatMap(({ id, workflow, status }) => {
-        const step = steps.find(({ child }) => child === id);
-        return step === undefined ? [] : [{ id, workflow, step_id: step.id, status }];
+      children: steps.flatMap((step) => {
+        const child = this.children.find(({ id }) => id === step.child);
+        return child === undefined
+          ? []
+          : [{ id: child.id, workflow: child.workflow, step_id: step.id, status: child.status }];
       }),
     };
     // Through JSON, as over the API: what is asked for later must not be changed by what happens next.

@@ -45,8 +45,7 @@ export function tokensOf(text: unknown): Token[] {
   while (pattern.lastIndex < text.length) {
     const at = pattern.lastIndex;
     const found = pattern.exec(text);
-    if (found === null)
-      throw fault(at, `unexpected ${JSON.stringify(String.fromCodePoint(text.codePointAt(at) ?? 0))}`);
+    if (found === null) throw fault(at, `unexpected ${quoted(String.fromCodePoint(text.codePointAt(at) ?? 0))}`);
     const kind = Object.entries(found.groups ?? {}).find(([, group]) => group !== undefined)?.[0] ?? "";
     if (kind !== "blanks") tokens.push({ kind: kind as TokenKind, text: found[0], at });
   }
@@ -70,6 +69,30 @@ export function numberOf({ text, at }: Token): number {
   const number = Number(text);
   if (!Number.isFinite(number)) throw fault(at, "the number is out of range");
   return number;
+}
+
+/** A text as the engine quotes it in messages. */
+export function quoted(text: string): string {
+  const quote = text.includes("'") && !text.includes('"') ? '"' : "'";
+  const inner = [...text].map((character) => {
+    if (character === quote || character === "\\") return `\\${character}`;
+    return character >= " " && character <= "~" ? character : escaped(character);
+  });
+  return quote + inner.join("") + quote;
+}
+
+function escaped(character: string): string {
+  const code = character.codePointAt(0) ?? 0;
+  const short = { 9: "\\t", 10: "\\n", 13: "\\r" }[code];
+  const hex = code.toString(16);
+  return (
+    short ??
+    (code < 256
+      ? `\\x${hex.padStart(2, "0")}`
+      : code < 65_536
+        ? `\\u${hex.padStart(4, "0")}`
+        : `\\U${hex.padStart(8, "0")}`)
+  );
 }
 
 /** An error at a character. */
