@@ -14,8 +14,9 @@ from runr_workflows import Context, Step, Workflows
 from services.core.runtime.ids import ulid_uuid
 from services.core.store.database import Database
 from tests.support import invariants
+from tests.support.patient import PatientClient
 from tests.support.postgres import run_apart
-from tests.support.rest import Rest, step_of
+from tests.support.rest import Json, Rest, step_of
 from tests.support.stack import Servers, Stack
 from tests.support.still_clock import StillClock
 from tests.support.workflow_app import Bodies, serving
@@ -90,6 +91,12 @@ async def now_ms(stack: Stack) -> int:
     return shown
 
 
+async def start(rest: Rest, workflow: str, data: Json | None = None) -> str:
+    """Start a run; once more where the gateway has not heard yet that the clock was set. Its id."""
+    path = f"/projects/{rest.project}/workflows/{workflow}/runs"
+    return str((await PatientClient(rest).insist("POST", path, {"data": data or {}}))["id"])
+
+
 async def again(stack: Stack, name: str) -> None:
     """Kill it and start it again."""
     await stack.kill(name)
@@ -112,10 +119,10 @@ async def test_c21_processes_whose_clocks_are_off_lose_no_event_and_wake_nobody_
     await asyncio.gather(*(again(stack, name) for name in ("ingest", "executor", "executor-2")))
     async with stack.tenant() as rest, serving(rest, working) as bodies:
         bodies.hold("work")
-        looking = await rest.start("looks-back")
+        looking = await start(rest, "looks-back")
         until_ms = await now_ms(stack) + 4_000
         until = datetime.fromtimestamp(until_ms / 1_000, UTC)
-        sleeping = await rest.start("sleeps", {"until": until.isoformat()})
+        sleeping = await start(rest, "sleeps", {"until": until.isoformat()})
         await bodies.reached(looking, "work")
         await rest.send("paid", {"of": "before the wait"})
         bodies.let_go("work")
@@ -128,10 +135,9 @@ async def test_c21_processes_whose_clocks_are_off_lose_no_event_and_wake_nobody_
 async def test_c19_c21_no_step_of_the_databases_clock_takes_runs_from_the_living_or_leaves_them_with_the_dead(
     stack: Stack, clock: StillClock
 ) -> None:
-    await again(stack, "ingest")  # or it finds out only now that the clock was set after the last test
     async with stack.tenant() as rest, serving(rest, working) as bodies:
         bodies.hold("work")
-        runs = [await rest.start("held") for _ in range(8)]
+        runs = [await start(rest, "held") for _ in range(8)]
         for run in runs:
             await bodies.reached(run, "work")
         for step_ms in (HOUR_MS, -2 * HOUR_MS, HOUR_MS, -2 * HOUR_MS):
