@@ -107,6 +107,8 @@ FUNCTIONS: dict[type[Any], set[str]] = {
         "output-nan",
     },
     steps.FirstAttempts: {"replay-attempt"},
+    requests.Wrapped: set(),
+    steps.OneAtATime: {"connection-runs-at-once"},
     requests.NoWindow: {
         "signature-from-the-future",
         "signature-too-old",

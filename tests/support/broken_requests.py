@@ -141,6 +141,15 @@ class Crashes(bare.Function):  # type: ignore[misc]
         return made
 
 
+class Wrapped(bare.Function):  # type: ignore[misc]
+    """No fault: answers as a runtime leaves them that does not unwrap what its handler returns."""
+
+    def answer(self, body: bytes, header: str | None) -> tuple[int, bytes]:
+        status, text = super().answer(body, header)
+        inner = text.decode() if status == 200 else json.loads(text)
+        return 200, json.dumps({"statusCode": status, "headers": {}, "body": inner}).encode()
+
+
 def other_ids(function: Any) -> type[Any]:
     """Answers carry an id that is always the same."""
 

@@ -233,6 +233,18 @@ class TwoOps(bare.Function):  # type: ignore[misc]
         return {**answer, "ops": [*answer["ops"], *answer["ops"]]} if "ops" in answer else answer
 
 
+class OneAtATime(bare.Function):  # type: ignore[misc]
+    """What is known of an invocation is kept where the next one keeps it."""
+
+    def invoke(self, workflow: Callable[..., Any], request: dict[str, Any]) -> Op:
+        def noted(request: dict[str, Any], step: Any) -> Any:
+            self.current = step
+            return workflow(request, step)
+
+        super().invoke(noted, request)
+        return self.current.op or {"op": "run_failed", "error": "there is no op"}
+
+
 class FirstAttempts(bare.Function):  # type: ignore[misc]
     """Each attempt is told that it is the first."""
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from services.cli.conformance.execution import Execution
@@ -85,7 +85,7 @@ class Probe:
             raise Broken(
                 post.shown(), f"X-RunR-Request-Id {post.request_id}, or none", f"the id {reply.request_id[:60]}"
             )
-        return reply
+        return _unwrapped(reply)
 
     async def refused(self, post: Post, status: int, *, naming: str = "") -> None:
         """The post is answered with this status and `{"error": …}`, whose text names `naming`."""
@@ -114,7 +114,7 @@ class Probe:
         bad = next((op for op in ops if isinstance(op, BadStep)), None)
         if bad is not None:
             raise Broken(post.shown(), "a step that the engine takes", f"{reply.shown()} ({bad.error.message})")
-        return Answered(post, reply, ops, _written(reply.body)["ops"])
+        return Answered(post, reply, ops, json.loads(reply.body)["ops"])
 
     def execute_post(self, execution: Execution, about: str, **changes: Any) -> Post:
         """The post of an invocation; `changes` as for `signer`."""
@@ -127,19 +127,29 @@ class Probe:
         return signer.post(about, execution.text(signer.unix_s), kind="execute")
 
 
-def _written(body: bytes | str) -> Any:
-    """A valid answer as it was written, without what a runtime left around it."""
-    answer = json.loads(body)
-    if "statusCode" not in answer:
-        return answer
-    return _written(answer["body"]) if isinstance(answer["body"], str) else answer["body"]
+def _unwrapped(reply: Reply) -> Reply:
+    """The answer proper, without what a runtime has left around it (protocol section 2)."""
+    if reply.status != 200 or b'"statusCode"' not in reply.body:
+        return reply
+    answer = _object(reply.body)
+    status, body = answer.get("statusCode"), answer.get("body")
+    if "runr_workflow" in answer or not isinstance(status, int) or isinstance(status, bool):
+        return reply
+    return replace(
+        reply, status=status, body=(body if isinstance(body, str) else json.dumps(body)).encode(errors="replace")
+    )
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    """The members of a JSON object; none of what is something else."""
+    try:
+        answer = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return answer if isinstance(answer, dict) else {}
 
 
 def _error_text(body: bytes) -> str | None:
     """The text of `{"error": …}`; None for what is something else."""
-    try:
-        answer = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-    error = answer.get("error") if isinstance(answer, dict) else None
+    error = _object(body).get("error")
     return error if isinstance(error, str) else None

@@ -15,6 +15,8 @@ from services.cli.conformance.workflows import REPLAY
 
 _AT_ONCE = 8
 _ON_ONE = 3
+_PAUSE_MS = 50
+"""So long each body takes, so that the runs are executed side by side."""
 
 
 async def _request_id(probe: Probe) -> None:
@@ -56,7 +58,8 @@ async def _at_once(probe: Probe) -> None:
 
 async def _runs_at_once(probe: Probe) -> None:
     tags = [f"run-{number}" for number in range(_AT_ONCE)]
-    asked = (probe.execute(Execution.of(REPLAY, tag=tag), f"{_AT_ONCE} runs at once, this is {tag}") for tag in tags)
+    runs = [Execution.of(REPLAY, tag=tag, pause_ms=_PAUSE_MS) for tag in tags]
+    asked = (probe.execute(run, f"{_AT_ONCE} runs at once, this is {tag}") for run, tag in zip(runs, tags, strict=True))
     for tag, answered in zip(tags, await asyncio.gather(*asked), strict=True):
         answered.expect(field_of(answered, "tag") == tag, f"the result of {tag}, not of another run")
 
