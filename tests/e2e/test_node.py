@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import re
 import shutil
+import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -14,12 +17,15 @@ import pytest
 
 from tests.support.node import SDK, Node, find_node
 from tests.support.rest import Rest, step_of, steps_of
+from tests.support.stack import Stack
 from tests.support.transports import only_over
 from tests.support.workflow_app import sync
 
 pytestmark = only_over("http", because="the TypeScript SDK speaks HTTP")
 
 PATIENCE_S = 60.0
+INSTALLED_BY = "ci pack init pkg install install"
+"""What the quickstart does with npm; `install_sdk` stands for it."""
 
 
 class Function:
@@ -200,15 +206,61 @@ async def test_a_project_of_a_user(rest: Rest, tmp_path: Path) -> None:
     assert re.search(r"^# pass 5$", told, re.MULTILINE), told
 
 
+async def test_the_quickstart_of_the_readme(stack: Stack, rest: Rest, tmp_path: Path) -> None:
+    """Block by block in a shell, but for what asks a registry."""
+    node, port = find_node(), stack.home.port("node-quickstart")
+    text = (SDK / "README.md").read_text().partition("\n## Quickstart\n")[2].partition("\n## ")[0]
+    variables, install, serve, register, start = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert re.findall(r"npm (?:ci|pack|init|pkg|install)\b", install) == [
+        f"npm {word}" for word in INSTALLED_BY.split()
+    ]
+    (tmp_path / ".runr").mkdir()
+    (tmp_path / ".runr" / "stack.json").write_text(json.dumps({"api_url": rest.base, "token": rest.token}))
+    folder = tmp_path / "hello-ts"
+    await install_sdk(node, folder)
+    (folder / "package.json").write_text('{"type": "module"}')
+    for name, code in re.findall(r"^```ts\n// (\S+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        (folder / name).write_text(code.replace("8000", str(port)))
+    script = "\n".join(
+        (variables, serve, f"until curl -so /dev/null 127.0.0.1:{port}; do sleep 0.05; done", register, start)
+    )
+    shell = await asyncio.create_subprocess_exec(
+        "bash",
+        "-euc",
+        script.replace("8000", str(port)) + "\nkill %1\nwait",
+        cwd=tmp_path,
+        env={**node.environ, "HOME": str(tmp_path), "npm_config_offline": "true"},
+        stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            said = (await shell.communicate())[0].decode()
+    finally:
+        if shell.returncode is None:
+            os.killpg(shell.pid, signal.SIGKILL)
+            await shell.wait()
+    assert shell.returncode == 0, said
+    assert '"status":"synced"' in said
+    assert "}HELLO, ADA!\n" in said
+
+
 async def install_example(node: Node, folder: Path) -> None:
     """The example, as `npm install` leaves it behind, without asking a registry."""
     example = SDK.parents[1] / "examples" / "workflows" / "orders-ts"
     shutil.copytree(example, folder, ignore=shutil.ignore_patterns("node_modules", "dist"))
-    installed = folder / "node_modules" / "@runr" / "workflows"
+    await install_sdk(node, folder)
+
+
+async def install_sdk(node: Node, folder: Path) -> None:
+    """The SDK, the compiler and the types of Node, in a folder of a user."""
+    modules = folder / "node_modules"
+    installed = modules / "@runr" / "workflows"
     installed.mkdir(parents=True)
     shutil.copy(SDK / "package.json", installed)
     await compile_with(node, SDK, "-p", "tsconfig.json", "--outDir", installed / "dist")
-    (folder / "node_modules" / "@types").symlink_to(SDK / "node_modules" / "@types")
+    for name in ("@types", "typescript", ".bin"):
+        (modules / name).symlink_to(SDK / "node_modules" / name)
 
 
 async def run_node(
