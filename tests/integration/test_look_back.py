@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
 
@@ -19,9 +17,10 @@ from services.core.engine.look_back import LookBack
 from services.core.engine.look_backs import LookBacks
 from tests.support.engine import database, postgres_url
 from tests.support.hand import Hand
+from tests.support.horizon import Asks, asks
 from tests.support.live_rows import LiveRows, Recorder, recorder, rows
 
-__all__ = ["database", "postgres_url", "recorder", "rows"]
+__all__ = ["asks", "database", "postgres_url", "recorder", "rows"]
 
 DAY_MS = 86_400_000
 
@@ -90,7 +89,7 @@ async def test_an_event_from_before_the_time_looked_back_to_is_not_taken(
 
 @pytest.mark.parametrize("stored_first", [True, False], ids=["event stored before the look", "event stored after it"])
 async def test_c8_an_event_whose_acceptance_overlaps_the_wait_is_waited_for(
-    hand: Hand, rows: LiveRows, look_back: LookBack, stored_first: bool
+    hand: Hand, rows: LiveRows, look_back: LookBack, asks: Asks, stored_first: bool
 ) -> None:
     event = hand.ids.new()
 
@@ -107,17 +106,8 @@ async def test_c8_an_event_whose_acceptance_overlaps_the_wait_is_waited_for(
         if stored_first:
             await store(connection)
         run, wait = await looking_back(hand, rows)
-        turns = asyncio.Semaphore(0)
-
-        @asynccontextmanager
-        async def turn() -> AsyncIterator[None]:
-            yield
-            turns.release()
-
-        arming = asyncio.create_task(look_back.arm(wait, turn))
-        async with asyncio.timeout(10):
-            for _ in ("its horizon", "the wait", "the events, of which it sees none"):
-                await turns.acquire()
+        arming = asyncio.create_task(look_back.arm(wait))
+        await asks.come(4)  # once before it reads what is there, then again and again
         assert not arming.done(), "it cannot know yet"
         assert await rows.value("select arming from rt.wait where id = $1", wait) is True
         if not stored_first:

@@ -25,9 +25,10 @@ from services.core.store.queries import queries
 from services.scheduler.duties.paths import ForgetPaths
 from tests.support.engine import HandClock, database, postgres_url
 from tests.support.hand import Hand
-from tests.support.live_rows import DAY_MS, LiveRows, rows, until
+from tests.support.horizon import Asks, asks
+from tests.support.live_rows import DAY_MS, LiveRows, rows
 
-__all__ = ["database", "postgres_url", "rows"]
+__all__ = ["asks", "database", "postgres_url", "rows"]
 
 MOST = 32
 
@@ -117,17 +118,14 @@ async def test_the_paths_are_gone_over_in_pieces(hand: Hand, rows: LiveRows, for
 
 
 async def test_a_wait_that_was_being_opened_before_its_path_was_idle_keeps_it(
-    hand: Hand, rows: LiveRows, forgetting: WaitPaths
+    hand: Hand, rows: LiveRows, forgetting: WaitPaths, asks: Asks
 ) -> None:
     await hand.cancel(await waiting(hand, "k"))
     async with opening(hand, "k") as (_, run):
         sweep = asyncio.create_task(forgetting.forget(FIRST, 10))
-
-        async def seen() -> bool:
-            return await rows.value("select idle from rt.wait_path") is True
-
-        await until(seen)
+        await asks.come(3)
         assert not sweep.done(), "it cannot know yet"
+        assert await rows.value("select idle from rt.wait_path") is True
     assert (await sweep)[0] == 0
     assert (await hand.send("paid", '{"k":1}')).resumed == 1
     assert await rows.status(run) is Status.QUEUED
