@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from runr_workflows import AsyncStep, Context, Step, StepError, Workflows
-from sdk.python.tests.engine import envelope, execute_request
+from runr_workflows.middleware import StepInfo, Where
+from sdk.python.tests.engine import EVENT, KEY, NOW, envelope, execute_request
 
 ONE = {"status": "completed", "output": 1}
 
@@ -136,3 +137,27 @@ def test_only_true_is_dry(wf: Workflows) -> None:
         status, body = wf.handle_request(envelope(execute_request("w", dry=value)), {})
         assert (status, json.loads(body)["ops"][0]["op"]) == (200, "step_completed")
         assert "called" not in json.loads(body)
+
+
+def test_values_are_decoded_by_middleware_and_no_step_hook_is_called() -> None:
+    called: list[str] = []
+
+    class Wraps:
+        def step_starts(self, step: StepInfo) -> None:
+            called.append(step.id)
+
+        def encode(self, value: Any, where: Where) -> Any:
+            return {"wrapped": value}
+
+        def decode(self, value: Any, where: Where) -> Any:
+            return value["wrapped"]
+
+    wf = Workflows(signing_key=KEY, clock=lambda: NOW, middleware=[Wraps()])
+
+    @wf.workflow("w")
+    def workflow(ctx: Context, step: Step) -> int:
+        return step.run("a", int) + 1 if step.run("way", int) == 7 else step.run("b", int)
+
+    stored = {"way": {"status": "completed", "output": {"wrapped": 7}}}
+    assert dry(wf, steps=stored, event={**EVENT, "data": {"wrapped": {}}})["ops"] == would_run("a", "run")
+    assert called == []
