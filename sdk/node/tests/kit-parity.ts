@@ -4,14 +4,12 @@
  */
 
 import assert from "node:assert/strict";
-import { once } from "node:events";
-import type { AddressInfo } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Client } from "../src/client.js";
 import { NonRetriableError, RetryAfterError, StepError, Workflows } from "../src/index.js";
-import { createServer } from "../src/node.js";
 import { TestEngine } from "../src/testing.js";
 import { Lines } from "./engine.js";
+import { serveHere } from "./serve-here.js";
 
 const wf = new Workflows({ logger: new Lines() });
 
@@ -198,16 +196,7 @@ async function inTheEngine({ workflow, data = {}, events = [] }: Story): Promise
   }
 }
 
-const server = createServer(wf);
-server.listen(0, "127.0.0.1");
-await once(server, "listening");
-const response = await fetch(`${process.env["RUNR_API_URL"]}/api/projects/${project}/workflows/app`, {
-  method: "PATCH",
-  headers: { Authorization: `Bearer ${process.env["RUNR_TOKEN"]}` },
-  body: JSON.stringify({ endpoint_url: `http://127.0.0.1:${(server.address() as AddressInfo).port}` }),
+await serveHere(wf, project, async () => {
+  for (const story of STORIES) assert.deepEqual(await inTheKit(story), await inTheEngine(story), story.workflow);
 });
-const { sync } = (await response.json()) as { sync: { status: string; message: string | null } };
-assert.equal(sync.status, "synced", String(sync.message));
-for (const story of STORIES) assert.deepEqual(await inTheKit(story), await inTheEngine(story), story.workflow);
-await server.stop(1);
 process.stdout.write(`${STORIES.length} stories\n`);
