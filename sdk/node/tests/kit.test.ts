@@ -265,7 +265,7 @@ test("what the engine would refuse fails the step, by field and value", async ()
 
 test("misuse is told", async () => {
   const { wf, order } = orders();
-  const engine = new TestEngine(wf);
+  const engine: TestEngine = new TestEngine(wf);
   const bad = registry();
   bad.workflow("bad", { idempotency: "event.data.id ==" }, () => 1);
 

@@ -1,6 +1,7 @@
 /** User code as tsc --strict sees it: compiled with the tests, never run. Each `@ts-expect-error` is a fault that it finds. */
 
 import { Client, type RunDetail } from "../src/client.js";
+import { TestEngine, type TestRun } from "../src/testing.js";
 import { type Event, type Jsonified, Workflows } from "../src/index.js";
 
 type Order = { order_id: string; total: number; note?: string };
@@ -116,4 +117,22 @@ export async function client_(): Promise<void> {
   await client.send({ name: "order.created", data: { carrier: "c" } });
   // @ts-expect-error: a status that does not exist
   client.runs({ status: "done" });
+}
+
+export async function kit(): Promise<void> {
+  const engine = new TestEngine(wf);
+  const run = await engine.run(ship, { order_id: "o", total: 1 });
+  same<typeof run, TestRun<{ shipped: boolean; when: string }>>(true);
+  const { resumed } = await engine.send("order.shipped", { order_id: "o", carrier: "c" });
+  same<typeof resumed, number>(true);
+  const later = await engine.send("order.shipped", { order_id: "o", carrier: "c" }, { after: "1d" });
+  same<null extends typeof later ? true : false, true>(true);
+  await new TestEngine(loose).send("anything", { any: 1 });
+
+  // @ts-expect-error: data that the workflow does not take
+  await engine.run(ship, { order: 1 });
+  // @ts-expect-error: data of another event
+  await engine.send("order.shipped", { total: 1 });
+  // @ts-expect-error: an event that is not declared
+  await engine.send("order.shiped", {});
 }

@@ -1,5 +1,6 @@
 /** Crashes at every point of a scenario, one after the other: what comes of it must stay the same. */
 
+import type { EventMap } from "../event.js";
 import { same } from "./json-values.js";
 import { type App, TestEngine, type TestEngineOptions } from "./engine.js";
 import type { StoredRun, StoredStep, TestRun } from "./stored.js";
@@ -24,12 +25,12 @@ export interface CrashOptions extends Pick<TestEngineOptions, "faults" | "stubs"
  * A workflow with `retries: 0` has no attempt for the one that is lost, and fails. Where `app` makes a registry (a
  * function), the process that comes after the crash has a new one. Rejects with CrashError, naming the op.
  */
-export async function everyCrash(
-  app: App,
-  scenario: (engine: TestEngine) => unknown,
+export async function everyCrash<Declares extends EventMap = any>(
+  app: App<Declares>,
+  scenario: (engine: TestEngine<Declares>) => unknown,
   { same: shown = outcome, ...options }: CrashOptions = {},
 ): Promise<number> {
-  const play = async (crash: TestEngineOptions): Promise<TestEngine> => {
+  const play = async (crash: TestEngineOptions): Promise<TestEngine<Declares>> => {
     const engine = new TestEngine(app, { ...options, ...crash });
     await scenario(engine);
     return engine;

@@ -3,7 +3,7 @@
 import { parseDuration, timeField } from "../duration.js";
 import type { Endpoint } from "../endpoint.js";
 import type { Duration } from "../errors.js";
-import type { Event } from "../event.js";
+import type { DataOf, Event, EventMap, NameOf } from "../event.js";
 import type { Probe } from "../execution.js";
 import type { Jsonified } from "../jsonified.js";
 import type { Answer } from "../protocol.js";
@@ -19,7 +19,7 @@ import { type Action, Timers } from "./timers.js";
 import { World } from "./world.js";
 
 /** A registry, or a function that makes one: it is called again for the process that comes after a crash. */
-export type App = Registry<any> | (() => Registry<any>);
+export type App<Declares extends EventMap = any> = Registry<Declares> | (() => Registry<Declares>);
 
 /** What a workflow is named by: what `wf.workflow` returned, or its name. */
 type Named = string | Workflow<any, any>;
@@ -64,7 +64,7 @@ const CRASHED = { name: "FunctionUnreachable", message: "the process died before
  *
  * Await each call before the next. Throws ExpressionError for a workflow whose expressions the engine would refuse.
  */
-export class TestEngine {
+export class TestEngine<Declares extends EventMap = any> {
   readonly #make: () => Registry<any>;
   readonly #timers: Timers;
   readonly #world: World;
@@ -79,7 +79,7 @@ export class TestEngine {
   #made = 0;
   #isBusy = false;
 
-  constructor(app: App, options: TestEngineOptions = {}) {
+  constructor(app: App<Declares>, options: TestEngineOptions = {}) {
     this.#make = typeof app === "function" ? app : () => app;
     this.#timers = new Timers(Date.parse(timeField(options.begins ?? "2026-01-01T00:00:00Z", "begins")));
     this.#lost = numbers(options.crashAfter);
@@ -151,9 +151,17 @@ export class TestEngine {
   }
 
   /** Sends an event: what it came to, once its runs have gone on. Null for one that is sent later. */
-  send(name: string, data?: object): Promise<Sent>;
-  send(name: string, data: object | undefined, options: { id: string }): Promise<Sent>;
-  send(name: string, data: object | undefined, options: SendOptions): Promise<Sent | null>;
+  send<Name extends NameOf<Declares>>(name: Name, data?: DataOf<Declares, Name>): Promise<Sent>;
+  send<Name extends NameOf<Declares>>(
+    name: Name,
+    data: DataOf<Declares, Name> | undefined,
+    options: { id: string },
+  ): Promise<Sent>;
+  send<Name extends NameOf<Declares>>(
+    name: Name,
+    data: DataOf<Declares, Name> | undefined,
+    options: SendOptions,
+  ): Promise<Sent | null>;
   async send(name: string, data: object = {}, options: SendOptions = {}): Promise<Sent | null> {
     return this.#alone(async () => {
       const sent = await this.#sent(name, data, options);
