@@ -60,6 +60,7 @@ from services.scheduler.duties.arming import Arming
 from services.scheduler.duties.bulk import Bulk
 from services.scheduler.duties.cron import Cron, ForgetFires
 from services.scheduler.duties.gates import SweepGates
+from services.scheduler.duties.glance import Glance
 from services.scheduler.duties.marks import Marks
 from services.scheduler.duties.owners import ForgetOwners
 from services.scheduler.duties.paths import ForgetPaths
@@ -191,18 +192,20 @@ def _duties(
     acceptor = EventAcceptor(database, definitions, hints, ids, traces)
     wake = Wake(database, partitions, hints, runtime.clock, theirs, traces)
     marks = Marks(database, hints, traces)
+    glance = Glance(database)
     duties: list[Duty] = [
         wake,
+        glance,
         Cron(database, DueSchedules(database, definitions, hints, ids, traces), runtime.clock, theirs),
         marks,
-        Timeout(database, hints, marks.nudge, traces),
+        glance.wakes("overdue", Timeout(database, hints, marks.nudge, traces)),
         Rescue(database, hints, runtime.clock, settings.lease, marks.nudge, traces=traces),
-        SendEvents(SendEventMarks(database, acceptor).sweep),
-        FanOut(FanOutMarks(database, hints, traces).sweep),
-        RunEvents(RunEventMarks(database, acceptor).sweep),
-        SweepGates(Gates(database, hints), Regater(database, definitions, hints)),
+        glance.wakes("marked", SendEvents(SendEventMarks(database, acceptor).sweep)),
+        glance.wakes("marked", FanOut(FanOutMarks(database, hints, traces).sweep)),
+        glance.wakes("marked", RunEvents(RunEventMarks(database, acceptor).sweep)),
+        glance.wakes("blocked", SweepGates(Gates(database, hints), Regater(database, definitions, hints))),
         Arming(look_backs),
-        Rehint(database, hints, bus.pending),
+        glance.wakes("queued", Rehint(database, hints, bus.pending)),
         FoldUsage(database),
         ForgetOwners(database),
         ForgetPaths(database),

@@ -341,6 +341,17 @@ create function rt.stale_queued_v1(p_age_ms bigint, p_limit int) returns setof u
     ) q limit p_limit
 $$;
 
+-- Whether there is anything for those who look each second: runs whose own time is over, marks, runs before gates, runs in the queue.
+create function rt.glance_v1(out overdue bool, out marked bool, out blocked bool, out queued bool) language plpgsql stable as $$
+declare
+    v_now timestamptz := rt.now();   -- a variable: a volatile function in a condition keeps it from the index
+begin
+    overdue := exists (select from rt.live r where r.deadline <= v_now);
+    marked := exists (select from rt.mark m where m.created_at <= v_now);
+    blocked := exists (select from rt.live r where r.st = 'b');
+    queued := exists (select from rt.live r where r.st = 'q' and not r.pooled) or exists (select from rt.live r where r.st = 'q' and r.pooled);
+end $$;
+
 -- Beat, and see to it that the 64 partitions are shared evenly by the living schedulers: give back what is too much, take
 -- what nobody living has. Answers the partitions of this one; null: others have declared it dead.
 create function rt.share_parts_v1(p_owner bigint, p_fresh_ms bigint) returns smallint[] language plpgsql as $$

@@ -7,6 +7,9 @@ select * from rt.fire_v1($1, $2, $3);
 -- name: upcoming
 select part, due_ms from rt.upcoming_v1($1, $2, $3);
 
+-- name: glance
+select * from rt.glance_v1();
+
 -- name: expire
 select run, tenant, owner, ga, gb from rt.expire_v1($1);
 
