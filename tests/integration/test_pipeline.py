@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from unittest.mock import ANY
 from uuid import uuid4
 
 from msgspec.structs import replace
 
-from unittest.mock import ANY
 from services.core.store.commit_item import AttemptRow, Committed, Fenced, MarkRow, StorageRefused
 from services.core.store.pipeline import Pipeline
 from services.core.store.queries import queries

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-
 from unittest.mock import ANY
+
 import pytest
 
 from services.core.store.commit_item import AttemptRow, Committed, Fenced, MarkRow
