@@ -8,6 +8,7 @@ from services.cli.conformance import (
     error_rules,
     id_rules,
     kind_rules,
+    mutation_rules,
     replay_rules,
     signature_rules,
     transport_rules,
@@ -17,6 +18,7 @@ from services.cli.conformance import (
 RULES = (
     *signature_rules.RULES,
     *envelope_rules.RULES,
+    *mutation_rules.RULES,
     *transport_rules.RULES,
     *replay_rules.RULES,
     *id_rules.RULES,
