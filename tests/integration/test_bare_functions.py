@@ -24,7 +24,7 @@ CAPABILITIES = [
     "dry-kinds",
 ]
 SHELL = EXAMPLE.parents[1] / "shell" / "function.sh"
-TOOLS = ("sh", "awk", "openssl", "od", "iconv", "sed", "grep", "tr", "cut", "head", "mktemp")
+TOOLS = ("sh", "awk", "openssl", "od", "iconv", "cmp", "sed", "grep", "tr", "cut", "head", "mktemp")
 MISSING = [tool for tool in TOOLS if shutil.which(tool) is None]
 
 

@@ -124,6 +124,7 @@ verify() {
 
 # Leaves the verified request in $work/request, or refuses.
 open_envelope() {
+	tr -d '\000' <"$work/body" | cmp -s - "$work/body" || refuse 400 'a NUL, which not every awk can hold'
 	iconv -f UTF-8 -t UTF-8 "$work/body" >"$work/utf8" 2>"$work/said" || refuse 400 'not UTF-8'
 	MODE=envelope DIR=$work awk -f "$here/json.awk" <"$work/body" || refuse 400 'not an envelope'
 	version='' signature=null
