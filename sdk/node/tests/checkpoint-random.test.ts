@@ -5,6 +5,7 @@ import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { type Context, type Middleware, type Step, StepError, type Workflows } from "../src/index.js";
 import { type Op, drive, registry, turn } from "./engine.js";
+import { luck } from "./luck.js";
 
 const SLOW_SEEDS = 60;
 
@@ -12,15 +13,6 @@ type Program =
   | { kind: "run" | "flaky" | "fail" | "send" | "sleep"; id: string; turns: number }
   | { kind: "idle"; turns: number }
   | { kind: "seq" | "par"; parts: Program[] };
-
-/** Numbers from a seed: what fails can be had again. */
-function luck(seed: number): (most: number) => number {
-  let state = seed;
-  return (most) => {
-    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
-    return Math.floor((state / 2 ** 32) * most);
-  };
-}
 
 function program(draw: (most: number) => number, depth = 0): Program {
   if (depth < 3 && draw(depth === 0 ? 8 : 3) > 0) {

@@ -8,7 +8,9 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { Client } from "../src/client.js";
 import { NonRetriableError, RetryAfterError, StepError, Workflows } from "../src/index.js";
 import { TestEngine } from "../src/testing.js";
+import { drawn, register } from "./drawn.js";
 import { Lines } from "./engine.js";
+import { luck } from "./luck.js";
 import { serveHere } from "./serve-here.js";
 
 const wf = new Workflows({ logger: new Lines() });
@@ -114,6 +116,8 @@ wf.workflow("stops", { cancelOn }, async (_ctx, step) => {
   await step.waitForEvent("x", { event: "parity.never" });
 });
 
+register(wf);
+
 interface Story {
   workflow: string;
   data?: object;
@@ -141,6 +145,11 @@ const STORIES: Story[] = [
   { workflow: "late" },
   { workflow: "stops", data: { id: "s-1" }, events: [{ at: "x", name: "parity.stop", data: { id: "s-1" } }] },
 ];
+
+const DRAWN = 24;
+for (let seed = 0; seed < DRAWN; seed += 1) {
+  STORIES.push({ workflow: "drawn", data: { program: drawn(luck(seed)), seed } });
+}
 
 /** What is stored of a run, without its ids and times. */
 function shown(run: any): unknown {
@@ -197,6 +206,6 @@ async function inTheEngine({ workflow, data = {}, events = [] }: Story): Promise
 }
 
 await serveHere(wf, project, async () => {
-  for (const story of STORIES) assert.deepEqual(await inTheKit(story), await inTheEngine(story), story.workflow);
+  for (const story of STORIES) assert.deepEqual(await inTheKit(story), await inTheEngine(story), JSON.stringify(story));
 });
 process.stdout.write(`${STORIES.length} stories\n`);
