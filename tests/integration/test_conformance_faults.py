@@ -119,7 +119,7 @@ FUNCTIONS: dict[type[Any], set[str]] = {
         "signature-two-keys",
     },
     requests.OneKey: {"signature-fallback-key"},
-    requests.HeaderWins: {"signature-differs-from-header"},
+    requests.HeaderWins: {"envelope-damaged", "signature-differs-from-header"},
     requests.HeaderOnly: {
         "headers-absent",
         "signature-in-envelope-only",
@@ -134,6 +134,7 @@ FUNCTIONS: dict[type[Any], set[str]] = {
     requests.NotFound: {"workflow-not-served"},
     requests.BadDefinitions: {"introspect-definitions"},
     requests.Crashes: {
+        "envelope-damaged",
         "envelope-none",
         "envelope-wrong-types",
         "request-not-json",
