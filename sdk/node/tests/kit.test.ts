@@ -37,17 +37,14 @@ function orders(options: { retries?: number } = {}) {
   return { wf, order };
 }
 
-test("a month, two events and five attempts more take milliseconds", async () => {
+test("a month, two events and five attempts more", async () => {
   const { wf, order } = orders({ retries: 5 });
   const engine = new TestEngine(wf);
   await engine.send("order.packed", { order_id: "o-2" }, { whenWaiting: "packed" });
   await engine.send("order.packed", { order_id: "o-1" }, { after: "30d6h" });
   await engine.send("order.shipped", { order_id: "o-1", by: "van" }, { whenWaiting: "shipped" });
-  const began = process.cpuUsage();
   const run = await engine.run(order, { order_id: "o-1" }, { faults: [fails("charge", undefined, { times: 5 })] });
-  const { user, system } = process.cpuUsage(began);
 
-  assert.ok(user + system < 250_000, `${user + system} µs`);
   assert.equal(run.status, "completed");
   assert.deepEqual(run.output, { paid: "o-1", packed: true, by: "van" });
   assert.deepEqual(run.timeline.ops, [
