@@ -85,6 +85,40 @@ async def test_a_slow_commit_holds_up_nobody_behind_it_and_lanes_are_few() -> No
     assert commits.batches[2] == [3]
 
 
+async def test_where_much_waits_another_lane_takes_it_at_once() -> None:
+    commits = Commits()
+    bounds = Bounds(lanes=2, slow_s=60.0, size=100, much=100)
+    line: GroupCommit[int, str] = GroupCommit(commits.commit, SystemClock(), bounds)
+    tasks = asked(line, [0], size=50)
+    await commits.begins()
+    tasks += asked(line, [1], size=99)
+    await asyncio.sleep(0)
+    assert commits.batches == [[0]]
+    tasks += asked(line, [2], size=1)
+    await commits.begins()
+    tasks += asked(line, [3, 4], size=90)
+    await asyncio.sleep(0)
+    assert commits.batches == [[0], [1, 2]], "no third lane"
+    commits.let_go()
+    await commits.begins()
+    commits.let_go(3)
+    await asyncio.gather(*tasks)
+    assert commits.batches == [[0], [1, 2], [3], [4]]
+
+
+async def test_one_lane_is_opened_for_what_comes_together() -> None:
+    commits = Commits()
+    bounds = Bounds(lanes=3, slow_s=60.0, size=1_000, much=10)
+    line: GroupCommit[int, str] = GroupCommit(commits.commit, SystemClock(), bounds)
+    tasks = asked(line, [0])
+    await commits.begins()
+    tasks += asked(line, range(1, 6), size=10)
+    await commits.begins()
+    commits.let_go(2)
+    await asyncio.gather(*tasks)
+    assert commits.batches == [[0], [1, 2, 3, 4, 5]]
+
+
 async def test_p5_whose_items_wait_for_too_long_is_told_to_come_again_and_nobody_else() -> None:
     clock, commits = HandClock(), Commits()
     line: GroupCommit[int, str] = GroupCommit(commits.commit, clock, Bounds(lanes=1, patience_s=1.0))

@@ -34,7 +34,7 @@ from services.core.store.database import Database
 log = logging.getLogger(__name__)
 
 # Some hundred events: their locks are held as long as the whole takes.
-_BOUNDS = Bounds(items=256, size=128 * 1024)
+_BOUNDS = Bounds(items=256, size=128 * 1024, much=32 * 1024)
 _ASIDE = Bounds(items=1, lanes=4)
 
 Line = GroupCommit[AcceptRequest, list[Accepted]]

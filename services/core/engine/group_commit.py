@@ -2,8 +2,8 @@
 work that nobody holds a lease on).
 
 There is no timer: a batch is what piled up while the last one was committed, so a lone item waits for nothing. A
-commit that takes long holds up nobody behind it: another lane takes what waits. Whose items have waited for too long is
-told to come again (rulings P5), and no tenant's many keep another's few waiting (P8).
+commit that takes long holds up nobody behind it: another lane takes what waits, at once where that is much. Whose items
+have waited for too long is told to come again (rulings P5), and no tenant's many keep another's few waiting (P8).
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ OVERLOADED = "OVERLOADED"
 class Bounds:
     """What a batch may hold, and what may wait. Sizes are in bytes, times in seconds.
 
-    `slow_s`: a commit that takes longer has a lane opened beside it, up to `lanes`. `patience_s`: no more items are
+    `slow_s`: a commit that takes longer has a lane opened beside it, up to `lanes`. `much`: where so many bytes wait
+    one is opened at once, so that one batch is prepared while another is committed. `patience_s`: no more items are
     taken of a key whose oldest waits longer.
     """
 
@@ -39,6 +40,7 @@ class Bounds:
     size: int = 4 * 1024 * 1024
     lanes: int = 3
     slow_s: float = 0.05
+    much: int | None = None
     patience_s: float = 1.0
     waiting_size: int = 64 * 1024 * 1024
 
@@ -94,6 +96,8 @@ class GroupCommit(Generic[Item, Result]):
         self._queue: FairQueue[Waiting[Item, Result]] = FairQueue()
         self._lanes: dict[asyncio.Task[None], float] = {}
         self._look: asyncio.TimerHandle | None = None
+        self._fresh: set[asyncio.Task[None]] = set()
+        """Lanes that have taken nothing yet."""
 
     async def commit(self, item: Item, *, key: Hashable, size: int) -> Result:
         """The result of `item` after its commit. Raises what `submit` raises, and its end where that is an error."""
@@ -127,20 +131,29 @@ class GroupCommit(Generic[Item, Result]):
 
     def _open(self) -> None:
         lane = asyncio.create_task(self._serve(), name="group-commit")
+        self._fresh.add(lane)
         self._lanes[lane] = self._clock.monotonic()
         lane.add_done_callback(self._close)
 
     def _close(self, lane: asyncio.Task[None]) -> None:
         del self._lanes[lane]
+        self._fresh.discard(lane)
         if self._queue and not self._lanes:
             self._open()
         elif not self._lanes and self._idle is not None:
             self._idle()
 
     def _watch(self) -> None:
-        """See to it that something that waits behind slow commits does not wait for their end."""
+        """See to it that something that waits behind slow commits, or is much, does not wait for their end."""
+        if self._waits_much() and len(self._lanes) < self._bounds.lanes:
+            self._open()
         if self._look is None and self._queue and len(self._lanes) < self._bounds.lanes:
             self._look = asyncio.get_running_loop().call_later(self._bounds.slow_s, self._open_beside)
+
+    def _waits_much(self) -> bool:
+        """Whether much waits and nobody is about to take it."""
+        much = self._bounds.much
+        return much is not None and not self._fresh and self._queue.weight >= much
 
     def _open_beside(self) -> None:
         self._look = None
@@ -160,10 +173,11 @@ class GroupCommit(Generic[Item, Result]):
             self._lanes[lane] = self._clock.monotonic()
             try:
                 async with self._turn():
+                    self._fresh.discard(lane)
                     await self._settle(self._queue.take(self._bounds.items, self._bounds.size))
             except Unavailable as error:
                 self._give_up(error)
-            if not self._all_slow(but=lane):
+            if not self._all_slow(but=lane) and not self._waits_much():
                 self._watch()
                 return  # another one takes the rest: one is enough until it is slow again
 
