@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-inp
 NPM := $(BIN)/python -m tests.support.node npm
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo dev test lint types node proto proto-check unit integration soak bench bench-peers clean
+.PHONY: help install demo dev test lint types node proto proto-check reference unit integration soak bench bench-peers clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,9 @@ proto-check: $(STAMP) ## The generated code is that of the protos
 	@out=$$(mktemp -d) && trap 'rm -rf "$$out"' EXIT && $(BIN)/python proto/generate.py "$$out" && \
 	  diff -r --exclude=__pycache__ "$$out" proto/gen/python || \
 	  { echo "proto/gen/python differs from proto/: run make proto" >&2; exit 1; }
+
+reference: $(STAMP) ## Write the reference pages of the SDKs from their docstrings
+	$(BIN)/python -m sdk.reference
 
 clean: ## Remove the environment and what tools have cached
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis sdk/node/node_modules sdk/node/build sdk/node/dist

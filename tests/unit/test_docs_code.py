@@ -146,8 +146,15 @@ STORIES = (
         {"name": "Ada"},
         steps=(("step_completed", "card"), ("step_completed", "charge")),
     ),
+    # Their other ends are told to the real engine, by tests/e2e/test_program_pages.py.
+    *(
+        Story(f"docs/migrate/{peer}.md", "order", "refunded", {"order_id": "o-1", "total": 42}, retries=5)
+        for peer in ("inngest", "temporal", "dbos")
+    ),
+    Story("docs/patterns/polling.md", "export", "https://files.example.com/job-t", {"table": "t"}),
     Story("docs/tracing.md", "charge", None),
     Story("docs/how-to/serve-functions.md", "hello", "Hello, world!"),
+    Story("docs/how-to/web-frameworks.md", "hello", "Hello, world!"),
     Story("docs/how-to/connect.md", "quote", 11),
 )
 
@@ -210,4 +217,5 @@ def test_the_tests_of_the_page_about_testing_pass() -> None:
 
 def test_every_page_with_a_workflow_is_told_as_a_story() -> None:
     with_workflows = {each.name for each in WITH_CODE if any(".workflow(" in block for block in each.blocks("python"))}
-    assert {story.page for story in STORIES} | {"docs/how-to/testing.md"} == with_workflows
+    on_the_engine = {name for name in with_workflows if name.startswith(("docs/patterns/", "docs/migrate/"))}
+    assert {story.page for story in STORIES} | {"docs/how-to/testing.md"} | on_the_engine == with_workflows
