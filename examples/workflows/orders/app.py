@@ -32,7 +32,11 @@ def process_order(ctx: Context, step: Step) -> dict[str, Any]:
     reservation = step.run("reserve-stock", reserve_stock, order, key=f"{ctx.run_id}:reserve-stock")
     step.sleep("fraud-check-window", setting("ORDERS_FRAUD_CHECK", "10m"))
     shipped = step.wait_for_event(
-        "shipped", "order.shipped", match="data.order_id", timeout=setting("ORDERS_SHIPPING_TIMEOUT", "3d")
+        "shipped",
+        "order.shipped",
+        match="data.order_id",
+        timeout=setting("ORDERS_SHIPPING_TIMEOUT", "3d"),
+        lookback="run",
     )
     if shipped is None:
         step.run("release-stock", release_stock, reservation, key=f"{ctx.run_id}:release-stock")
