@@ -108,6 +108,7 @@ OUTSIDE = (
     ("RUNR_NATS_BIN", "`runr dev`, tests", "A `nats-server` program instead of the wheel's."),
     ("RUNR_WORKFLOW_SIGNING_KEY", "the function (SDK)", "The project's signing key. Without it all requests get 500."),
     ("RUNR_WORKFLOW_SIGNING_KEY_FALLBACK", "the function (SDK)", "A second key that is accepted, during a rotation."),
+    ("RUNR_WORKFLOW_PROTOCOL", "the function (SDK)", "`v1`, or not set. Another value stops the start."),
     ("RUNR_WORKER_URL", "a worker (SDK)", "`host:port` of the executor that `wf.connect()` connects to."),
     ("RUNR_PROJECT", "a worker (SDK)", "Slug of the worker's project; `default` without it."),
     ("RUNR_TENANT", "a worker (SDK)", "Slug of its tenant; `default` without it."),

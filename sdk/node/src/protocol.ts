@@ -1,5 +1,6 @@
 /** Protocol v1 without I/O: envelope, requests, answers (protocol sections 1, 2 and 4). */
 
+import { environment } from "./environment.js";
 import type { Event } from "./event.js";
 import { BadRequest, BodyTooLarge } from "./refusal.js";
 import { shown } from "./shown.js";
@@ -7,10 +8,22 @@ import { verify } from "./signature.js";
 import { VERSION as SDK_VERSION } from "./version.js";
 
 const VERSION = "v1";
+const VERSION_VARIABLE = "RUNR_WORKFLOW_PROTOCOL";
 export const MAX_BODY_BYTES = 64 * 1024 * 1024;
 export const SIGNATURE_HEADER = "x-runr-signature";
 const CAPABILITIES = ["dry", "max_ops"];
 const SDK = { name: "@runr/workflows", language: "typescript", version: SDK_VERSION };
+
+/** Throws when the platform has set RUNR_WORKFLOW_PROTOCOL to what this SDK does not speak. */
+export function checkVersion(): void {
+  const given = environment(VERSION_VARIABLE) ?? "";
+  if (given !== "" && given !== VERSION) {
+    throw new TypeError(
+      `${VERSION_VARIABLE} is ${JSON.stringify(given.slice(0, 100))}, and this SDK (${SDK_VERSION}) speaks ${VERSION} only: ` +
+        `install the SDK for that protocol, or set the variable to ${VERSION}`,
+    );
+  }
+}
 
 /** HTTP status and JSON body. */
 export interface Answer {

@@ -9,7 +9,7 @@ import { type RequestHeaders, answerHeaders } from "./headers.js";
 import type { Logger } from "./logger.js";
 import type { Middleware } from "./middleware.js";
 import { Pipeline } from "./pipeline.js";
-import type { Answer } from "./protocol.js";
+import { type Answer, checkVersion } from "./protocol.js";
 import { type FaasResult, answerFaas } from "./serving/faas.js";
 import { answerFetch } from "./serving/fetch.js";
 import type { EventName } from "./step.js";
@@ -52,7 +52,9 @@ export class Registry<Events extends EventMap = Record<string, Record<string, an
   /** Where the SDK writes. */
   protected readonly logger: Logger;
 
+  /** Throws when RUNR_WORKFLOW_PROTOCOL is set to another protocol than v1: better than at the first request. */
   constructor(options: WorkflowsOptions = {}) {
+    checkVersion();
     this.#keys = [
       [options.signingKey, KEY_VARIABLE],
       [options.signingKeyFallback, FALLBACK_VARIABLE],

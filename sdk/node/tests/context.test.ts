@@ -66,6 +66,26 @@ test("the key may come from the environment, and is read at each request", async
     delete process.env["RUNR_WORKFLOW_SIGNING_KEY"];
   }
 });
+
+test("another protocol than v1 is refused at the start", () => {
+  const start = (given: string) => {
+    process.env["RUNR_WORKFLOW_PROTOCOL"] = given;
+    try {
+      return new Workflows({ signingKey: KEY }).definitions;
+    } finally {
+      delete process.env["RUNR_WORKFLOW_PROTOCOL"];
+    }
+  };
+
+  for (const given of ["", "v1"]) assert.deepEqual(start(given), []);
+  for (const given of ["v2", "V1", "1", " v1"]) {
+    assert.throws(() => start(given), {
+      name: "TypeError",
+      message: new RegExp(`^RUNR_WORKFLOW_PROTOCOL is "${given}", .* speaks v1 only`),
+    });
+  }
+});
+
 test("the trace context is that of the headers, if they are well-formed", async () => {
   const trace = `00-${"a".repeat(32)}-${"b".repeat(16)}-01`;
   const seen: unknown[] = [];

@@ -184,6 +184,21 @@ def test_keys_are_read_when_a_request_comes(monkeypatch: pytest.MonkeyPatch) -> 
     assert wf.handle_request(envelope(INTROSPECT, key="previous"), {})[0] == 401
 
 
+@pytest.mark.parametrize("given", ["", "v1"])
+def test_the_protocol_that_it_speaks_may_be_named(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    monkeypatch.setenv("RUNR_WORKFLOW_PROTOCOL", given)
+
+    assert Workflows(signing_key=KEY, clock=lambda: NOW).handle_request(envelope(INTROSPECT), {})[0] == 200
+
+
+@pytest.mark.parametrize("given", ["v2", "V1", "1", " v1"])
+def test_another_protocol_is_refused_at_the_start(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    monkeypatch.setenv("RUNR_WORKFLOW_PROTOCOL", given)
+
+    with pytest.raises(ValueError, match=f"RUNR_WORKFLOW_PROTOCOL is '{given}', .* speaks v1 only"):
+        Workflows(signing_key=KEY)
+
+
 def test_a_fault_of_the_sdk_is_500_and_logged_but_not_shown(
     executed: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:

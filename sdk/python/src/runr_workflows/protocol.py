@@ -17,6 +17,7 @@ from .version import __version__
 __all__ = ["MAX_BODY_BYTES", "ExecuteRequest", "IntrospectRequest", "RequestRefused", "open_envelope", "parse_request"]
 
 VERSION = "v1"
+VERSION_VARIABLE = "RUNR_WORKFLOW_PROTOCOL"
 MAX_BODY_BYTES = 64 * 1024 * 1024
 SIGNATURE_HEADER = "x-runr-signature"
 REQUEST_ID_HEADER = "x-runr-request-id"
@@ -24,6 +25,16 @@ CAPABILITIES = ["dry", "max_ops"]
 SDK = {"name": "runr-workflows", "language": "python", "version": __version__}
 
 _REQUEST_ID = re.compile(r"[0-9A-Za-z._~+/=-]{1,128}")
+
+
+def check_version(environ: Mapping[str, str]) -> None:
+    """Raises ValueError when the platform has set RUNR_WORKFLOW_PROTOCOL to what this SDK does not speak."""
+    given = environ.get(VERSION_VARIABLE, "")
+    if given not in ("", VERSION):
+        raise ValueError(
+            f"{VERSION_VARIABLE} is {given!r:.100}, and this SDK ({__version__}) speaks {VERSION} only:"
+            f" install the SDK for that protocol, or set the variable to {VERSION}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from .definition import CancelOn, Checkpoint, Concurrency, Trigger, Workflow, bu
 from .endpoint import Answer, Endpoint
 from .errors import ConnectError, DefinitionError, Duration
 from .hooks import Hooks
-from .protocol import answer_headers
+from .protocol import answer_headers, check_version
 from .serving.asgi import AsgiApp
 from .serving.faas import FaasHandler
 from .serving.loop_server import LoopServer
@@ -66,6 +66,8 @@ class Workflows:
     never at import. `capture_input=False` keeps the arguments of `step.run` out of the timeline. `threads` bounds the
     threads for sync functions under an event loop. `clock` gives unix seconds. `middleware` (see `Middleware`) is
     called around every invocation and step, and may change what is stored.
+
+    Raises ValueError when RUNR_WORKFLOW_PROTOCOL is set to another protocol than v1: better than at the first request.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class Workflows:
         clock: Callable[[], float] = time.time,
         middleware: Sequence[object] = (),
     ) -> None:
+        check_version(os.environ)
         self._keys = (signing_key, signing_key_fallback)
         self._workflows: dict[str, Workflow] = {}
         self._background = Background(threads)
