@@ -23,12 +23,12 @@ const STRICT = [
   "node",
 ];
 
-/** The TypeScript of each page that has some, as one module. */
+/** The TypeScript of each page that has some, as one module. Pages whose blocks name their files are several. */
 const pages = new Map<string, string>();
 for (const name of readdirSync(HOW_TO)) {
   const text = readFileSync(join(HOW_TO, name), "utf8");
   const blocks = Array.from(text.matchAll(/^```ts\n(.*?)^```$/gms), ([, block = ""]) => block);
-  if (blocks.length > 0) pages.set(name.replace(/\.md$/, ""), blocks.join("\n"));
+  if (blocks.length > 0 && !blocks[0]?.startsWith("// ")) pages.set(name.replace(/\.md$/, ""), blocks.join("\n"));
 }
 
 const user = mkdtempSync(join(tmpdir(), "runr-pages-"));
