@@ -36,6 +36,7 @@ STORIES = (
     Story("README.md", "process-order", {"shipped": True}, {"total": 3}, {"shipped": event(order_id="o-1")}, retries=4),
     Story("README.md", "process-order", {"shipped": False}, {"total": 3}, retries=4),
     Story("README.md", "hello", "HELLO, ADA!", {"name": "Ada"}),
+    Story("sdk/python/README.md", "process-order", {"shipped": False}, {"total": 3}, retries=4),
     Story("docs/how-to/steps.md", "welcome", {"account": "acc-a@b.c"}, {"email": "a@b.c"}),
     Story(
         "docs/how-to/steps.md",

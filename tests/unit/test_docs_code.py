@@ -18,7 +18,7 @@ from tests.support.page_stories import ENCRYPTED, STORIES, Story
 from tests.support.pages import Page, page, pages
 
 WITH_CODE = [
-    each for each in pages() if each.blocks("python") and (each.name.startswith("docs/") or each.name == "README.md")
+    each for each in pages() if each.blocks("python") and each.name.startswith(("docs/", "README.md", "sdk/python/"))
 ]
 
 
