@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from services.core.domain.run import Status
+from services.core.runtime.settings import LeaseSettings
 from services.core.store.queries import queries
 from services.executor.claim import Woken
 from tests.support.engine import ScriptedFunctions as Functions
@@ -103,6 +104,22 @@ class TestExecutor:
         await kill(hand.database, incarnation, life)
         await until(lambda: rows.value("select fired = 1 from rt.fire_v1($1, 500)", ALL_PARTS))
         assert await rows.status(run) is Status.QUEUED
+
+    async def test_a_run_that_was_woken_by_a_call_whose_answer_was_lost_is_let_go(
+        self, hand: Hand, rows: LiveRows
+    ) -> None:
+        await hand.declare(SLEEPER)
+        script = replaying(sleep("z", "1h"))
+        lease = LeaseSettings(heartbeat_s=0.1)
+        async with executing(hand.database, {"sleeper": script}, lease=lease) as (executor, _):
+            run = await hand.start("sleeper")
+            await until(lambda: rows.value("select st = 's' from rt.live where id = $1", run))
+            wait = await rows.value("update rt.wait set due_at = rt.now() where run = $1 returning id", run)
+            answer = await rows.rows(queries("executor")["wake"], executor.owner.id, [wait], False, 1, None, None, None)
+            assert [row["id"] for row in Woken.of(answer).runs] == [run]
+            await ended(hand, [run])
+        assert await rows.status(run) is Status.COMPLETED
+        assert await rows.value("select count(*) from rt.attempts") == 0
 
 
 class TestWake:
