@@ -97,6 +97,35 @@ def test_systemd_takes_the_units(unit: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_takes_the_addition_for_tls(tmp_path: Path) -> None:
+    root = _machine(tmp_path)
+    folder = root / "etc/systemd/system/runr@.service.d"
+    folder.mkdir()
+    shutil.copy(SYSTEMD / "tls.conf", folder)
+    verified = _analyze("verify", "runr@ingest.service", root=root)
+
+    assert (verified.returncode, verified.stderr) == (0, "")
+
+
+def test_the_addition_for_tls_names_the_files_that_it_hands_over(tmp_path: Path) -> None:
+    options = _options(SYSTEMD / "tls.conf")
+    handed = {each.partition(":")[0] for each in options["LoadCredential"]}
+    environ = {key: value or SECRETS[key] for key, value in ENVIRONMENT.items() if key != "RUNR_BOOTSTRAP_TOKEN"}
+    for each in options["Environment"]:
+        name, _, value = each.partition("=")
+        assert value.removeprefix("%d/") in handed
+        environ[name] = value.replace("%d", str(tmp_path))
+        Path(environ[name]).write_text("PEM")
+
+    check_start(_arguments(SERVICE, "ingest"), environ)
+    assert {name for name in environ if "TLS" in name} == {
+        "RUNR_GRPC_TLS_CERT",
+        "RUNR_GRPC_TLS_KEY",
+        "RUNR_GRPC_TLS_CA",
+    }
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 def test_systemd_finds_a_fault_in_a_unit(tmp_path: Path) -> None:
     root = _machine(tmp_path)
     broken = root / "etc/systemd/system/runr@.service"
