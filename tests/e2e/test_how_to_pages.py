@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.e2e.test_node import compile_with, install_sdk, serving_script
 from tests.support.node import find_node
+from tests.support.node_project import compile_with, install_sdk, serving_script
 from tests.support.page_programs import LANGUAGE, STRICT, python_program, write_server
 from tests.support.page_stories import ENCRYPTED, STORIES, Story
 from tests.support.pages import ROOT, Page, page

@@ -8,42 +8,22 @@ import os
 import re
 import shutil
 import signal
-from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.support.node import SDK, Node, find_node
+from tests.support.node_project import PATIENCE_S, Function, compile_with, install_sdk, run_node, serving_script
 from tests.support.rest import Rest, step_of, steps_of
 from tests.support.stack import Stack
 from tests.support.transports import only_over
-from tests.support.workflow_app import sync
 
 pytestmark = only_over("http", because="the TypeScript SDK speaks HTTP")
 
-PATIENCE_S = 60.0
 INSTALLED_BY = "ci pack init pkg install install"
 """What the quickstart does with npm; `install_sdk` stands for it."""
-
-
-class Function:
-    """A Node process. `executed` are the run and step of each function of a step that it has called."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self.process = process
-        self._executed: list[str] = []
-
-    async def read(self) -> None:
-        """Take in what the process says, until it ends."""
-        assert self.process.stdout is not None
-        async for line in self.process.stdout:
-            self._executed.append(line.decode().strip())
-
-    def of(self, run: str) -> Counter[str]:
-        """Step → executions, of one run."""
-        return Counter(line.split(" ")[1] for line in self._executed if line.startswith(run))
 
 
 @pytest.fixture(scope="module")
@@ -63,50 +43,10 @@ async def serving(rest: Rest, folder: Path) -> AsyncIterator[Function]:
         yield function
 
 
-@asynccontextmanager
-async def serving_script(rest: Rest, script: Path, **environ: str) -> AsyncIterator[tuple[Function, list[str]]]:
-    """A function and its workflows, known to the client's project; it must end well when it is told to."""
-    node = find_node()
-    shown = await rest.ok("GET", f"/projects/{rest.project}/workflows/app/signing-key")
-    process = await asyncio.create_subprocess_exec(
-        node.program,
-        str(script),
-        env={**node.environ, "RUNR_WORKFLOW_SIGNING_KEY": shown["signing_key"], **environ},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    function = Function(process)
-    reading = asyncio.create_task(function.read())
-    try:
-        assert process.stderr is not None
-        async with asyncio.timeout(PATIENCE_S):
-            said = (await process.stderr.readline()).decode()
-        url = re.search(r"serving workflows .* on (?:all interfaces, )?(http://127\.0\.0\.1:\d+)\n", said)
-        assert url is not None, said + (await process.stderr.read()).decode()
-        endpoint = {"endpoint_url": url[1]}
-        await rest.ok("PATCH", f"/projects/{rest.project}/workflows/app", endpoint)
-        yield function, await sync(rest)
-        process.terminate()
-        async with asyncio.timeout(PATIENCE_S):
-            assert await process.wait() == 0
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-        await reading
-
-
 async def compile_tests(node: Node, folder: Path) -> None:
     """The SDK and its tests, compiled into a folder once."""
     if not (folder / "tests").exists():
         await compile_with(node, SDK, "-p", "tsconfig.tests.json", "--outDir", folder)
-
-
-async def compile_with(node: Node, folder: Path, *arguments: object) -> None:
-    """The TypeScript of a folder, in JavaScript."""
-    compiler = SDK / "node_modules" / "typescript" / "bin" / "tsc"
-    assert compiler.exists(), "the compiler of the TypeScript SDK is not installed: make node"
-    await run_node(node, compiler, *arguments, cwd=folder)
 
 
 async def test_the_order_of_the_protocol_page(rest: Rest, compiled: Path) -> None:
@@ -252,37 +192,3 @@ async def install_example(node: Node, folder: Path) -> None:
     example = SDK.parents[1] / "examples" / "workflows" / "orders-ts"
     shutil.copytree(example, folder, ignore=shutil.ignore_patterns("node_modules", "dist"))
     await install_sdk(node, folder)
-
-
-async def install_sdk(node: Node, folder: Path) -> None:
-    """The SDK, the compiler and the types of Node, in a folder of a user."""
-    modules = folder / "node_modules"
-    installed = modules / "@runr" / "workflows"
-    installed.mkdir(parents=True)
-    shutil.copy(SDK / "package.json", installed)
-    await compile_with(node, SDK, "-p", "tsconfig.json", "--outDir", installed / "dist")
-    for name in ("@types", "typescript", ".bin"):
-        (modules / name).symlink_to(SDK / "node_modules" / name)
-
-
-async def run_node(
-    node: Node, *command: object, environ: Mapping[str, str] | None = None, cwd: Path | None = None
-) -> str:
-    """What a script says on stdout; it must end well."""
-    process = await asyncio.create_subprocess_exec(
-        node.program,
-        *map(str, command),
-        cwd=cwd,
-        env={**node.environ, **(environ or {})},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            out, err = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    assert process.returncode == 0, out.decode() + err.decode()
-    return out.decode()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_node import compile_with, install_sdk, serving_script
 from tests.support.node import find_node
+from tests.support.node_project import compile_with, install_sdk, serving_script
 from tests.support.page_programs import LANGUAGE, STRICT, python_program, typescript_files, write_server
 from tests.support.pages import ROOT, Page, page
 from tests.support.rest import Json, Rest, steps_of
