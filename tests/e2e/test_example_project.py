@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import shutil
 import sys
 from pathlib import Path
 
+import pytest
+
 from services.core.runtime.python_child import python_environ
 from tests.support import function_process
+from tests.support.node import SDK, find_node
+from tests.support.node_project import run_node
 from tests.support.pages import ROOT, pages
 from tests.support.rest import Rest
 from tests.support.transports import only_over
@@ -18,6 +23,7 @@ from tests.support.workflow_app import sync
 
 PROJECT = ROOT / "examples" / "workflows" / "orders"
 
+SOURCE = ROOT / "sdk" / "python" / "src"
 PATIENCE_S = 120.0
 
 
@@ -45,26 +51,39 @@ async def test_a_project_of_a_user(rest: Rest, tmp_path: Path) -> None:
     assert re.search(r"^5 passed", told, re.MULTILINE), told
 
 
-async def test_its_types_are_strict(tmp_path: Path) -> None:
-    """With those of the programs on the pages that a reader begins with."""
+@pytest.fixture
+def typed(tmp_path: Path) -> Path:
+    """The project, with the programs of the pages on patterns and migrating as modules beside it."""
     folder = tmp_path / "orders"
     shutil.copytree(PROJECT, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    programs = [each for each in pages() if each.name.startswith(("docs/patterns/", "docs/migrate/"))]
-    for each in programs:
-        if each.blocks("python"):
+    for each in pages():
+        if each.name.startswith(("docs/patterns/", "docs/migrate/")) and each.blocks("python"):
             (folder / f"of_{each.path.stem.replace('-', '_')}.py").write_text("\n\n".join(each.blocks("python")))
-    said = await run(folder, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), ".")
+    return folder
+
+
+async def test_its_types_pass_mypy(typed: Path) -> None:
+    said = await run(typed, "-m", "mypy", "--strict", "--cache-dir", str(typed.parent / "cache"), ".")
     assert said == "Success: no issues found in 13 source files\n"
+
+
+async def test_its_types_pass_pyright(typed: Path) -> None:
+    program = SDK / "node_modules" / "pyright" / "index.js"
+    assert program.exists(), "pyright is not installed: make node"
+    site = Path(pytest.__file__).parents[1]
+    strict = {"typeCheckingMode": "strict", "pythonVersion": "3.11", "extraPaths": [str(SOURCE), str(site)]}
+    (typed / "pyrightconfig.json").write_text(json.dumps(strict))
+    said = await run_node(find_node(), program, "--outputjson", cwd=typed)
+    assert json.loads(said)["summary"]["filesAnalyzed"] == 13
 
 
 async def run(folder: Path, *arguments: str, **environ: str) -> str:
     """What a program says on stdout; it must end well."""
-    source = ROOT / "sdk" / "python" / "src"
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *arguments,
         cwd=folder,
-        env={**python_environ(os.environ), "PYTHONPATH": str(source), "MYPYPATH": str(source), **environ},
+        env={**python_environ(os.environ), "PYTHONPATH": str(SOURCE), "MYPYPATH": str(SOURCE), **environ},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
