@@ -17,7 +17,7 @@ from tests.support.rest import Json, Rest
 from tests.support.transports import only_over
 from tests.support.workflow_app import serving
 
-pytestmark = only_over("http", because="what a page says holds for both languages, and TypeScript speaks HTTP")
+over_http = only_over("http", because="what a page says holds for both languages, and TypeScript speaks HTTP")
 
 ENDED = {"completed", "failed", "cancelled", "timed_out"}
 RESTING = {"sleeping", "waiting", "retrying"}
@@ -53,6 +53,10 @@ TYPESCRIPT = (
     Told("idempotency", "refund", {"payment_id": "p-1"}, "refunded p-1"),
     Told("cancel", "deliver", {"order_id": "o-1"}, "cancelled", [("order.cancelled", {"order_id": "o-1"})]),
     Told("cron", "daily-report", {"scheduled_at": "9:00"}, "everything before 9:00"),
+    Told("concurrency", "sync-customer", {"customer_id": "c-1"}, "pushed c-1"),
+    Told("delayed-starts", "remind", {"user": "u-1"}, "mail to u-1"),
+    Told("queue", "charge", {"order_id": "o-1", "cents": 1250}, "o-1: 1250"),
+    Told("retry-and-replay", "order", {"order_id": "o-1"}, "charged r-o-1"),
     Told("checkpoint", "import", {"rows": ["a", "bc"]}, 3),
 )
 
@@ -73,6 +77,7 @@ def waits_for_a_child(step: Json) -> bool:
     return bool(step["kind"] == "invoke")
 
 
+@over_http
 @pytest.mark.parametrize("name", PYTHON)
 async def test_the_python_of_a_page(rest: Rest, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     async with serving(rest, python_program(page(name), monkeypatch)):
@@ -120,6 +125,7 @@ async def compiled(folder: Path) -> Path:
     return server
 
 
+@over_http
 @pytest.mark.parametrize("name", sorted({told.page for told in TYPESCRIPT}))
 async def test_the_typescript_of_a_page(rest: Rest, folder: Path, name: str) -> None:
     async with serving_script(rest, await compiled(folder), PROGRAM=f"./{name}.js"):
@@ -132,3 +138,10 @@ async def test_the_typescript_of_a_page(rest: Rest, folder: Path, name: str) -> 
                 await rest.send(event, data)
                 found = await rest.end(run)
             assert told.wanted in (found["output"], found["status"]), found
+
+
+def test_every_page_with_typescript_is_told() -> None:
+    """Pages whose blocks name their files are several modules, and told elsewhere."""
+    found = (Page(path) for path in (ROOT / "docs" / "how-to").glob("*.md"))
+    modules = {each.path.stem for each in found if each.blocks("ts") and not each.blocks("ts")[0].startswith("// ")}
+    assert modules == {told.page for told in TYPESCRIPT}

@@ -117,6 +117,14 @@ const STORIES: readonly (readonly [page: string, play: Play, wanted: unknown])[]
     },
     "everything before 9:00",
   ],
+  ["concurrency", async (engine) => (await engine.run("sync-customer", { customer_id: "c-1" })).output, "pushed c-1"],
+  [
+    "delayed-starts",
+    async (engine) => (await engine.run("remind", { user: "u-1" }, { delay: "2h" })).output,
+    "mail to u-1",
+  ],
+  ["queue", async (engine) => (await engine.run("charge", { order_id: "o-1", cents: 1250 })).output, "o-1: 1250"],
+  ["retry-and-replay", async (engine) => (await engine.run("order", { order_id: "o-1" })).output, "charged r-o-1"],
   ["checkpoint", async (engine) => (await engine.run("import", { rows: ["a", "bc"] })).output, 3],
 ];
 
