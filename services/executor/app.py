@@ -46,6 +46,7 @@ from services.core.store.database import Database
 from services.core.store.database_clock import ClockKeeper, DatabaseClock
 from services.core.store.pipeline import Pipeline
 from services.executor.aftermath import Aftermath
+from services.executor.arriving import Arriving
 from services.executor.claim import Claimer
 from services.executor.commits import Commits, Probe, no_probe
 from services.executor.current_definitions import CurrentDefinitions
@@ -201,6 +202,7 @@ class _Parts:
         spans = ExecutorSpans(runtime.telemetry)
 
         slots = Slots(settings.executor.slots, runtime.clock)
+        arriving = Arriving()
 
         def claimer(room: Callable[[], int], accept: Callable[[Lease], object]) -> Claimer:
             return Claimer(
@@ -212,6 +214,7 @@ class _Parts:
                 accept=accept,
                 spans=spans,
                 pools=PoolClaims(self.sessions, hints),
+                arriving=arriving,
             )
 
         commits = Commits(
@@ -234,7 +237,8 @@ class _Parts:
             regater=Regater(self.database, self.definitions, hints),
             slots=slots,
             hints=hints,
-            adoption=Adoption(self.database, self.definitions, hints, owner=owner.id),
+            adoption=Adoption(self.database, self.definitions, hints, arriving, owner=owner.id),
+            arriving=arriving,
             part=self.sessions.part,
             park_s=max(_PARK_S, settings.executor.resume_grace_s),
             make_timers=lambda claims: OwnTimers(claims, Gates(self.database, hints), hints, self.traces, self.theirs),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -20,6 +20,7 @@ from services.core.domain.errors import Unavailable
 from services.core.engine.definitions import DefinitionsCache
 from services.core.store.database import Database
 from services.core.store.queries import queries, tenant_query
+from services.executor.arriving import Arriving
 from services.executor.fair_share import more, shares
 from services.executor.lease import Lease
 from services.executor.load import load_leases
@@ -31,6 +32,11 @@ log = logging.getLogger(__name__)
 
 _BATCH = 256
 _LOOK_AGAIN_S = 0.02
+_WHOLE_RUN_BYTES = 16 * 1024
+_WHOLE_BYTES = 256 * 1024
+_READ_RUNS = 64
+_READ_BYTES = 8 * 1024 * 1024
+"""What is read of claimed runs at once; those that are read go on while the others are."""
 _LOOK_SOON_S = 0.25
 _LOOK_LATE_S = 1.0
 
@@ -68,6 +74,7 @@ class Claimer:
         accept: Callable[[Lease], object],
         spans: ExecutorSpans,
         pools: PoolClaims,
+        arriving: Arriving,
     ) -> None:
         """`room` tells how many of the free slots may be used now: none while the process drains or is silent."""
         self._database = database
@@ -81,6 +88,7 @@ class Claimer:
         self._wake = asyncio.Event()
         self._one_by_one = asyncio.Lock()  # two at once would each take all the room
         self._turn = 0
+        self._arriving = arriving
         self._pools = pools
         pools.tell(self._wake.set)
         self._shared = False
@@ -182,9 +190,8 @@ class Claimer:
             if tenant is None
             else tenant_query("executor", "claim_and_load", tenant)
         )
-        rows: Sequence[asyncpg.Record] = await connection.fetch(
-            query, self._owner, runs, room, *(() if tenant is None else (tenant,))
-        )
+        whole = () if tenant is None else (tenant, whole_bytes(len(runs)))
+        rows: Sequence[asyncpg.Record] = await connection.fetch(query, self._owner, runs, room, *whole)
         return rows
 
     async def _claim_pooled(self, *, everywhere: bool = False) -> bool:
@@ -262,15 +269,35 @@ class Claimer:
         self._tenant = rows[-1]["tenant"]
         early: list[Lease] = []
         accepted = False
-        for lease in await load_leases(connection, self._definitions, rows):
-            if lease.unnamed:
-                early.append(lease)
-                continue
-            self._spans.claimed(lease, begun_ns, found_by=found_by)
-            self._accept(lease)
-            accepted = True
+        with self._arriving.reading((UUID(int=row["id"].int), row["epoch"]) for row in rows):
+            for piece in _pieces(rows):
+                for lease in await load_leases(connection, self._definitions, piece):
+                    if lease.unnamed:
+                        early.append(lease)
+                        continue
+                    self._spans.claimed(lease, begun_ns, found_by=found_by)
+                    self._accept(lease)
+                    accepted = True
         if early:
             # What they have sent is being accepted by another, or was by one that died: a look finds them again.
             runs, epochs = [each.run for each in early], [each.epoch for each in early]
             await connection.fetch(queries("executor")["let_go"], self._owner, runs, epochs, False)
         return accepted
+
+
+def whole_bytes(runs: int) -> int:
+    """How many bytes of memory, and how many of event, are read of each of so many runs in the statement that claims
+    them: until its answer is taken, it holds their rows (rulings C11).
+    """
+    return min(_WHOLE_RUN_BYTES, _WHOLE_BYTES // max(1, runs))
+
+
+def _pieces(rows: Sequence[asyncpg.Record]) -> Iterator[Sequence[asyncpg.Record]]:
+    """Claimed rows, as many at a time as may be read at once."""
+    begin = size = 0
+    for place, row in enumerate(rows):
+        if place > begin and (size + row["bytes"] > _READ_BYTES or place - begin >= _READ_RUNS):
+            yield rows[begin:place]
+            begin, size = place, 0
+        size += row["bytes"]
+    yield rows[begin:]

@@ -19,6 +19,7 @@ from services.core.store.database import Database
 from services.core.store.pipeline import Pipeline
 from services.core.store.queries import queries
 from services.executor.aftermath import Aftermath
+from services.executor.arriving import Arriving, Tenure
 from services.executor.claim import Claimer
 from services.executor.lease import Lease
 from services.executor.own_timers import OwnTimers
@@ -62,6 +63,7 @@ class Incarnation:
         slots: Slots,
         hints: Hints,
         adoption: Adoption,
+        arriving: Arriving,
         part: Callable[[], None],
         park_s: float,
         make_timers: Callable[[Claimer], OwnTimers],
@@ -74,6 +76,7 @@ class Incarnation:
         self.owner = owner
         self._hints = hints
         self._adoption = adoption
+        self._arriving = arriving
         self._part = part
         self._park_ms = round(park_s * 1_000)
         self._over = False
@@ -132,7 +135,7 @@ class Incarnation:
                 group.create_task(self._aftermath.run(), name="aftermath")
                 group.create_task(self._claimer.run(), name="claimer")
                 group.create_task(self._timers.run(), name="timers")
-                group.create_task(self.owner.keep(lambda: self._held.keys(), self.abandon), name="heartbeat")
+                group.create_task(self.owner.keep(self._known, self.abandon), name="heartbeat")
         finally:
             self._end()
 
@@ -175,6 +178,9 @@ class Incarnation:
                     await self._freed.wait()
         return self._room()
 
+    def _known(self) -> set[Tenure]:
+        return {(run, held.lease.epoch) for run, held in self._held.items()}.union(self._arriving)
+
     def _room(self) -> int:
         return 0 if self._draining or self._over or not self.owner.may_invoke else self._slots.free
 
@@ -186,8 +192,8 @@ class Incarnation:
         await self._adoption.take_over(session, items, self._held.keys(), self._accept)
 
     def _accept(self, lease: Lease) -> bool:
-        """Hold it; False when this life is over, and the run is left to be recovered."""
-        if self._over:
+        """Hold it; False when this life is over, or the lease was let go meanwhile: the run is left to be recovered."""
+        if self._over or self.owner.has_let_go((lease.run, lease.epoch)):
             return False
         before = self._held.get(lease.run)
         if before is not None:

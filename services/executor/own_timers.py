@@ -106,7 +106,9 @@ class OwnTimers:
         now_ms = self._clock.unix_ms()
         for wait, left_ms in woken.left:
             timer = due[wait]
-            if left_ms > 0:
+            if self._over:
+                self._hints.timers(timer.run, timer.by_ms)
+            elif left_ms > 0:
                 self._add(timer._replace(due_ms=now_ms + left_ms))
             elif timer.tries < len(_AGAIN_MS):
                 self._add(timer._replace(due_ms=now_ms + _AGAIN_MS[timer.tries], tries=timer.tries + 1))

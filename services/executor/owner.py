@@ -10,6 +10,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Collection
+from itertools import islice
 from uuid import UUID
 
 import asyncpg
@@ -19,11 +20,16 @@ from services.core.runtime.clock import Clock
 from services.core.runtime.settings import LeaseSettings
 from services.core.store.database import PASSING, connect, translated
 from services.core.store.queries import queries
+from services.executor.arriving import Tenure
 
 log = logging.getLogger(__name__)
 
 _UNLOCKED_S = 0.2  # without the lock only a beat younger than two seconds keeps others from burying this owner
 _STRANGE_S = 5.0
+_MOST_LET_GO = 10_000
+
+Known = Callable[[], Collection[Tenure]]
+"""The tenures that this process knows of."""
 
 
 class OwnerLost(Exception):
@@ -48,9 +54,10 @@ class Owner:
         self._has_left = False
         self._cut_off = asyncio.Event()
         self._confirmed = clock.monotonic()
-        self._strangers: dict[tuple[UUID, int], float] = {}
-        self._absent: set[UUID] = set()
-        """Runs in memory that the last beat did not find to be ours."""
+        self._strangers: dict[Tenure, float] = {}
+        self._let_go: dict[Tenure, None] = {}
+        self._absent: set[Tenure] = set()
+        """What is in memory, and was not ours at the last beat."""
 
     @property
     def may_invoke(self) -> bool:
@@ -71,13 +78,13 @@ class Owner:
             )
         self._confirmed = asked
 
-    async def keep(self, known: Callable[[], Collection[UUID]], doubt: Callable[[Collection[UUID]], object]) -> None:
+    async def keep(self, known: Known, doubt: Callable[[Collection[UUID]], object]) -> None:
         """Beat until cancelled, or until it has left. Raises OwnerLost.
 
         Each beat also lets go of runs that the database counts as ours and this process does not know: claims whose
-        answer was lost (rulings C4). `known` gives the runs in memory; one that stays unknown under the same epoch
-        for longer than a claim takes to be read is a stranger. And `doubt` is given runs in memory that the database
-        did not count as ours at two beats in a row: whoever ended them, or took them, was not heard.
+        answer was lost (rulings C4). `known` gives the tenures in memory, and those that are being read; one that
+        stays unknown for longer than the answer to a claim takes is a stranger. And `doubt` is given runs in memory
+        that the database did not count as ours at two beats in a row: whoever ended them, or took them, was not heard.
         """
         away = False
         while True:
@@ -107,7 +114,11 @@ class Owner:
             return
         self._cut_off.clear()
 
-    async def _beat(self, known: Callable[[], Collection[UUID]], doubt: Callable[[Collection[UUID]], object]) -> bool:
+    def has_let_go(self, tenure: Tenure) -> bool:
+        """Whether the heartbeat took it for a stranger's: whoever comes with it now is too late."""
+        return tenure in self._let_go
+
+    async def _beat(self, known: Known, doubt: Callable[[Collection[UUID]], object]) -> bool:
         """Whether this owner is alive to the others."""
         # A slow server is given time: who hangs up gives away the lock by which others tell the living from the dead.
         connection = await self._connected()
@@ -118,10 +129,11 @@ class Owner:
             self._confirmed = asked
             before = set(known())
             rows = await connection.fetch(queries("executor")["held_runs"], self.id)
-            await self._leave_strangers(connection, rows, known())
-        absent = before.difference(row["id"] for row in rows)
+            ours = {(UUID(int=row["id"].int), row["epoch"]) for row in rows}
+            await self._leave_strangers(connection, ours.difference(known()))
+        absent = before - ours
         if twice := absent & self._absent:
-            doubt(twice)
+            doubt({run for run, _ in twice})
         self._absent = absent
         return True
 
@@ -145,16 +157,16 @@ class Owner:
         if connection is not None:
             connection.terminate()
 
-    async def _leave_strangers(
-        self, connection: asyncpg.Connection, rows: Collection[asyncpg.Record], known: Collection[UUID]
-    ) -> None:
+    async def _leave_strangers(self, connection: asyncpg.Connection, unknown: Collection[Tenure]) -> None:
         now = self._clock.monotonic()
-        unknown = [(row["id"], row["epoch"]) for row in rows if row["id"] not in known]
         self._strangers = {tenure: self._strangers.get(tenure, now) for tenure in unknown}
         patience_s = max(_STRANGE_S, 2 * self._settings.heartbeat_s)
         lost = [tenure for tenure, since in self._strangers.items() if now - since >= patience_s]
         if lost:
             log.warning("letting go of %d runs whose claim was never answered", len(lost))
+            self._let_go.update(dict.fromkeys(lost))
+            for tenure in list(islice(self._let_go, max(0, len(self._let_go) - _MOST_LET_GO))):
+                del self._let_go[tenure]
             runs, epochs = zip(*lost, strict=True)
             await connection.fetch(queries("executor")["leave_some"], self.id, runs, epochs)
 

@@ -18,6 +18,7 @@ from services.core.engine.accept_plan import AcceptRequest, Incoming
 from services.core.engine.accept_quick import QuickAccept
 from services.core.engine.dedupe import Accepted, begin_accept
 from services.core.engine.definitions import DefinitionsCache
+from services.core.engine.fan_out import INLINE_BYTES
 from services.core.engine.group_commit import Waiting
 from services.core.engine.run_traces import RunTraces
 from services.core.runtime.ids import UlidFactory, ids_from, ulid_text
@@ -257,3 +258,21 @@ async def test_a_clock_that_is_off_stamps_no_event(quick: Quick) -> None:
     assert await quick.accept(event("a")) is None
     await quick.set_clock()
     assert await quick.accept(event("a")) is not None
+
+
+@pytest.mark.parametrize("size", [400_000, 450_000])
+async def test_c24_what_is_very_much_to_deliver_is_delivered_by_steps(
+    hand: Hand, rows: LiveRows, quick: Quick, size: int
+) -> None:
+    for k in range(5):
+        for _ in range(16):
+            await waits(hand, k)
+    await quick.learn("go")
+    before = await stored(rows)
+    done = await quick.accept(*[event("go", {"k": k, "pad": "x" * size}) for k in range(5)])
+    if 80 * size < INLINE_BYTES:
+        assert done is not None
+        assert [each.resumed for each in done] == [16] * 5
+    else:
+        assert done is None
+        assert await stored(rows) == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from uuid import UUID
 
@@ -49,11 +50,13 @@ class TestClaimAndLoad:
 
     QUERY = tenant_query("executor", "claim_and_load", 0)
 
-    async def claimed(self, hand: Hand, run: UUID, query: str = "") -> tuple[asyncpg.Record, Lease]:
+    async def claimed(
+        self, hand: Hand, run: UUID, query: str = "", *, most: int = 16_384
+    ) -> tuple[asyncpg.Record, Lease]:
         owner = await LiveRows(hand.database, hand.tenant).owner()
         query = (query or self.QUERY).replace("t_0.", f"t_{hand.tenant}.")
         async with hand.database.connection() as connection:
-            (row,) = await connection.fetch(query, owner, [run], 1, hand.tenant)
+            (row,) = await connection.fetch(query, owner, [run], 1, hand.tenant, most)
             (lease,) = await load_leases(connection, DefinitionsCache(None), [row])
         return row, lease
 
@@ -113,7 +116,26 @@ class TestClaimAndLoad:
         owner = await LiveRows(hand.database, hand.tenant).owner()
         query = self.QUERY.replace("t_0.", f"t_{hand.tenant}.")
         async with hand.database.connection() as connection:
-            (row,) = await connection.fetch(query, owner, [run], 1, hand.tenant + 1)
+            (row,) = await connection.fetch(query, owner, [run], 1, hand.tenant + 1, 16_384)
             assert row["version"] is None
             (lease,) = await load_leases(connection, DefinitionsCache(None), [row])
         assert lease.memo.order == '"a","go"'
+
+    @pytest.mark.parametrize(("most", "apart"), [(100, False), (99, True)])
+    @pytest.mark.parametrize("what", ["memory", "event"])
+    async def test_c11_what_is_much_is_read_when_the_claim_is_committed(
+        self, hand: Hand, what: str, most: int, apart: bool
+    ) -> None:
+        await hand.declare({"name": "work"})
+        run = await hand.start("work", json.dumps({"pad": "x" * 90}) if what == "event" else "{}")
+        if what == "memory":
+            await hand.answer(run, StepCompleted(id="a", name="a", output='"' + "x" * 98 + '"'))
+            await hand.fail(run)
+            await hand.fire(run)
+        async with hand.database.connection() as connection:
+            much = "greatest(octet_length(r.event_data), b.bytes)"
+            query = f"select {much} from rt.runs r join rt.live b using (id) where id = $1"
+            size = await connection.fetchval(query, run)
+        row, lease = await self.claimed(hand, run, most=most + size - 100)
+        assert (row["version"] is None) is apart
+        assert lease.memo.order == ('"a"' if what == "memory" else "")

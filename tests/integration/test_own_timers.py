@@ -216,3 +216,11 @@ class TestWake:
         answer = await rows.rows(queries("executor")["wake"], owner, waits, False, 10, [rows.tenant], [2], 9)
         woken = Woken.of(answer)
         assert (len(woken.fired), len(woken.runs)) == (5, 2)
+
+
+async def test_one_far_timer_does_not_keep_the_others_of_its_batch_from_firing(rows: LiveRows) -> None:
+    """As where Postgres's clock was set back while it was kept."""
+    far, near = await rows.asleep(26 * DAY_MS), await rows.asleep(0)
+    waits = [await rows.value("select id from rt.wait where run = $1", run) for run in (far, near)]
+    told = await rows.rows(queries("executor")["wake"], await rows.owner(), waits, False, 10, None, None, None)
+    assert [row["id"] for row in Woken.of(told).runs] == [near]

@@ -12,6 +12,7 @@ from services.core.runtime.clock import SystemClock
 from services.core.runtime.settings import LeaseSettings
 from services.core.store.database import Database
 from services.core.store.queries import queries
+from services.executor.arriving import Tenure
 from services.executor.owner import Owner, OwnerLost
 from tests.support.cuttable import cuttable
 from tests.support.engine import PATIENT, HandClock, QuickClock, database, make_owner, postgres_url
@@ -31,7 +32,7 @@ async def owner(database: Database) -> AsyncIterator[Owner]:
     await made.leave()
 
 
-async def beating(rows: LiveRows, owner: Owner, known: Collection[UUID] = frozenset()) -> asyncio.Task[None]:
+async def beating(rows: LiveRows, owner: Owner, known: Collection[Tenure] = frozenset()) -> asyncio.Task[None]:
     """The owner beats; at least one beat has been made."""
     before = await rows.value("select beat_at from rt.owner where id = $1", owner.id)
     task = asyncio.create_task(owner.keep(lambda: known, lambda _: None))
@@ -206,7 +207,7 @@ async def test_c4_a_claim_whose_answer_was_lost_is_given_back_without_an_attempt
     owner = make_owner(database, lease=PATIENT, clock=QuickClock())
     await owner.register()
     known, stranger = await rows.held(owner.id), await rows.held(owner.id)
-    task = await beating(rows, owner, {known})
+    task = await beating(rows, owner, {(known, 1), (stranger, 7)})
 
     async def given_back() -> bool:
         live = await rows.live(stranger)
@@ -216,6 +217,8 @@ async def test_c4_a_claim_whose_answer_was_lost_is_given_back_without_an_attempt
     live = await rows.live(stranger)
     assert live is not None
     assert (live["st"], live["epoch"], live["fn_att"]) == ("q", 2, 0)
+    assert owner.has_let_go((stranger, 1))
+    assert not owner.has_let_go((stranger, 2))
     mine = await rows.live(known)
     assert mine is not None
     assert mine["owner"] == owner.id
@@ -227,10 +230,10 @@ async def test_a_run_in_memory_that_is_not_ours_at_two_beats_is_doubted(rows: Li
     ours, another = await rows.held(owner.id), uuid4()
     looks = 0
 
-    def known() -> Collection[UUID]:
+    def known() -> Collection[Tenure]:
         nonlocal looks
         looks += 1
-        return {ours, another, *([uuid4()] if looks == 3 else [])}  # one passes between two beats
+        return {(ours, 1), (another, 1), *([(uuid4(), 1)] if looks == 3 else [])}  # one passes between two beats
 
     doubted: asyncio.Queue[Collection[UUID]] = asyncio.Queue()
     task = asyncio.create_task(owner.keep(known, doubted.put_nowait))
@@ -241,15 +244,24 @@ async def test_a_run_in_memory_that_is_not_ours_at_two_beats_is_doubted(rows: Li
     await stop(task)
 
 
+async def test_a_lease_under_another_epoch_is_doubted(rows: LiveRows, owner: Owner) -> None:
+    run = await rows.held(owner.id)
+    doubted: asyncio.Queue[Collection[UUID]] = asyncio.Queue()
+    task = asyncio.create_task(owner.keep(lambda: {(run, 0), (run, 1)}, doubted.put_nowait))
+    async with asyncio.timeout(10):
+        assert await doubted.get() == {run}
+    await stop(task)
+
+
 async def test_a_run_that_is_claimed_between_two_beats_is_no_stranger(rows: LiveRows, owner: Owner) -> None:
     asked: list[int] = []
     run = await rows.held(owner.id)
-    known: set[UUID] = set()
+    known: set[Tenure] = set()
 
-    def is_known() -> Collection[UUID]:
+    def is_known() -> Collection[Tenure]:
         asked.append(1)
         if len(asked) == 3:
-            known.add(run)  # it was being loaded at the first beat
+            known.add((run, 1))  # it was being loaded at the first beat
         return known
 
     task = asyncio.create_task(owner.keep(is_known, lambda _: None))

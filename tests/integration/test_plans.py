@@ -61,7 +61,9 @@ async def everything(rows: LiveRows) -> None:
     owner = await rows.owner()
     run = await rows.start_one(idem=f"s:{owner}")
     (other,) = await rows.start(1)
-    assert await rows.rows(tenant_query("executor", "claim_and_load", rows.tenant), owner, [other], 1, rows.tenant)
+    assert await rows.rows(
+        tenant_query("executor", "claim_and_load", rows.tenant), owner, [other], 1, rows.tenant, 9_999
+    )
     await rows.rows("delete from rt.live where id = $1 returning id", other)
     assert await rows.claim(owner, [run])
     await rows.commit(owner, run, keep=True, st="r")

@@ -36,6 +36,7 @@ from services.core.store.database import Database
 from services.core.store.database_clock import DatabaseClock
 from services.core.store.pipeline import Pipeline
 from services.executor.aftermath import Aftermath
+from services.executor.arriving import Arriving
 from services.executor.claim import Claimer
 from services.executor.commits import Commits, Probe, no_probe
 from services.executor.current_definitions import CurrentDefinitions
@@ -183,6 +184,7 @@ def make_incarnation(
     ids = UlidFactory(clock, random.Random())
     hints = Hints(publisher or NullPublisher())
     owner = make_owner(database, lease=lease, clock=clock)
+    arriving = Arriving()
     pipeline = Pipeline(database.dsn, owner=owner.id)
     defs = definitions or DefinitionsCache(Sealer(ENCRYPTION_KEY))
     acceptor = EventAcceptor(database, defs, hints, ids)
@@ -196,7 +198,17 @@ def make_incarnation(
 
     def claimer(room: Callable[[], int], accept: Callable[[Lease], object]) -> Claimer:
         pools = PoolClaims(workers, hints)
-        return Claimer(database, defs, owner=owner.id, slots=places, room=room, accept=accept, spans=spans, pools=pools)
+        return Claimer(
+            database,
+            defs,
+            owner=owner.id,
+            slots=places,
+            room=room,
+            accept=accept,
+            spans=spans,
+            pools=pools,
+            arriving=arriving,
+        )
 
     commits = Commits(
         pipeline=pipeline,
@@ -240,7 +252,8 @@ def make_incarnation(
         regater=Regater(database, defs, hints),
         slots=places,
         hints=hints,
-        adoption=Adoption(database, defs, hints, owner=owner.id),
+        adoption=Adoption(database, defs, hints, arriving, owner=owner.id),
+        arriving=arriving,
         part=workers.part,
         park_s=5.0,
         make_timers=timers,

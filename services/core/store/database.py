@@ -22,6 +22,8 @@ _SESSION = {
     "lock_timeout": "2s",
     "idle_in_transaction_session_timeout": "5s",
     "statement_timeout": "30s",
+    # Of a client that is frozen or gone in the middle of an answer, which no other of these times ends.
+    "tcp_user_timeout": "30s",
 }
 
 # Faults that say nothing about the statement itself: the same call may succeed on another connection, or later.

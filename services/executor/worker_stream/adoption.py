@@ -20,6 +20,7 @@ from services.core.engine.hints import Hints
 from services.core.runtime.ids import ulid_uuid
 from services.core.store.database import Database
 from services.core.store.queries import queries, tenant_query
+from services.executor.arriving import Arriving
 from services.executor.lease import Lease
 from services.executor.load import load_leases
 from services.executor.worker_stream.invocation import key_of
@@ -35,10 +36,13 @@ _PAUSES_S = (0.0, 0.1, 0.4, 1.0, 2.0, 3.0)
 class Adoption:
     """Takes runs over for one owner."""
 
-    def __init__(self, database: Database, definitions: DefinitionsCache, hints: Hints, *, owner: int) -> None:
+    def __init__(
+        self, database: Database, definitions: DefinitionsCache, hints: Hints, arriving: Arriving, *, owner: int
+    ) -> None:
         self._database = database
         self._definitions = definitions
         self._hints = hints
+        self._arriving = arriving
         self._owner = owner
 
     async def take_over(
@@ -76,11 +80,12 @@ class Adoption:
         for row in rows:
             self._hints.cancelled(row["was"], [row["run"]])
         waiting = [row["run"] for row in rows]
-        for pause in _PAUSES_S:
-            await asyncio.sleep(pause)
-            waiting = await self._hold(session, waiting, named, accept)
-            if not waiting:
-                break
+        with self._arriving.reading((UUID(int=row["run"].int), row["epoch"]) for row in rows):
+            for pause in _PAUSES_S:
+                await asyncio.sleep(pause)
+                waiting = await self._hold(session, waiting, named, accept)
+                if not waiting:
+                    break
         if rows:
             log.info("a worker goes on here", extra={"node": session.node, "runs": len(rows) - len(waiting)})
 

@@ -118,7 +118,7 @@ begin
     end if;
     return query
         select null::uuid, null::int, null::bigint, null::bigint, null::bigint, null::text, null::rt.live,
-               coalesce(array_agg(w.id), '{}'), coalesce(array_agg(greatest(0, ceil(extract(epoch from w.due_at - v_now) * 1000))::int), '{}')
+               coalesce(array_agg(w.id), '{}'), coalesce(array_agg(least(greatest(0, ceil(extract(epoch from w.due_at - v_now) * 1000)), 2147483647)::int), '{}')
         from rt.wait w where w.id = any (p_wait);
 end $$;
 

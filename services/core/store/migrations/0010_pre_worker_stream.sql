@@ -119,7 +119,7 @@ end $$;
 -- have heard of an executor that took it over and is gone: then it names the one before. Answers the runs, and who held each
 -- until now.
 create function rt.take_over_v1(p_owner bigint, p_session uuid, p_tenant int, p_wf int[], p_run uuid[], p_epoch bigint[])
-returns table (run uuid, was bigint) language plpgsql as $$
+returns table (run uuid, was bigint, epoch bigint) language plpgsql as $$
 #variable_conflict use_column
 begin
     return query
@@ -136,7 +136,7 @@ begin
             delete from rt.wait w where w.run = any (array(select c.id from c)) and w.kind = 'p'
         )
         update rt.live r set st = 'r', owner = p_owner, epoch = r.epoch + 1 from c
-        where r.id = c.id and r.id = any (array(select c.id from c)) returning r.id, c.owner;
+        where r.id = c.id and r.id = any (array(select c.id from c)) returning r.id, c.owner, r.epoch;
 end $$;
 
 -- The session that executes each of these runs from now on over its stream; null: none. Returns those that are held yet.

@@ -122,7 +122,8 @@ $$;
 -- Accept events of a tenant in one call, if nothing is left to be thought about that only the caller can. Else nothing is
 -- changed, and the caller does it step by step (`begin_accept_v1` and what follows), in a transaction of its own. That is so
 -- for a duplicate, for other definitions or paths than were prepared for, for a wait whose condition is not just the text that is
--- offered with its key (`k_cond`, null: never; the wait has none: always), for an event that cancels, and for very many waits.
+-- offered with its key (`k_cond`, null: never; the wait has none: always), for an event that cancels, and for very many waits or
+-- very much to be delivered (rulings C24).
 -- The order is that of the steps (rulings C8–C11): ids first, then the waits, then the runs' rows, then the starts.
 -- The keys (k_…) are different ones, each with the place (from 0) of the first event that looks under it. No start may have an
 -- idempotency key. p_now_ms is what the caller took the time to be; an event is not accepted so where it was far off.
@@ -148,6 +149,7 @@ create function rt.accept_v1(
 declare
     v_most constant int := 500;
     v_most_each constant int := 16;
+    v_most_bytes constant int := 32 * 1024 * 1024;
     v_plain bool := true;
     v_wait uuid[]; v_run uuid[]; v_place int[]; v_status text[]; v_payload text[]; v_event uuid[];
     v_got uuid[]; v_got_place int[];
@@ -183,7 +185,8 @@ begin
                   limit v_most + 1) f;
     end if;
     if v_wait is not null and v_plain then
-        v_plain := not exists (select from unnest(v_place) p(place) group by p.place having count(*) > v_most_each);
+        v_plain := not exists (select from unnest(v_place) p(place) group by p.place having count(*) > v_most_each)
+            and (select sum(octet_length(e_data[p.place + 1])) from unnest(v_place) p(place)) <= v_most_bytes;
     end if;
     if not v_plain then
         if cardinality(i_eid) > 0 then

@@ -52,7 +52,8 @@ select * from rt.claim_hinted_v1($1, $2, $3);
 
 -- name: claim_and_load
 -- The same, and what is stored of those of a tenant ($4), as `load` tells it. All this is seen as it was when the statement began,
--- before the runs were claimed: told only where nothing of the run has moved in between. `version` is null for the others.
+-- before the runs were claimed: told only where nothing of the run has moved in between, and where memory and event have no more
+-- than $5 bytes each: the claims are not committed before their reader has taken all of this. `version` is null for the others.
 with c as materialized (select * from rt.claim_hinted_v1($1, $2, $3))
 select c.*, l.*
 from c left join lateral (
@@ -62,8 +63,10 @@ from c left join lateral (
            s.sids, s.completed, s.results, s.unnamed, o.sids as open_sids, o.kinds as open_kinds, a.sids as failing_sids, a.failures
     from (select b.* from rt.live b
           where b.id = c.id and b.tenant = $4 and c.owner is not null
-            and b.mail = c.mail and b.rev = c.rev and b.epoch = c.epoch - 1 offset 0) b
-    cross join lateral (select r.* from {t}.runs r where r.id = b.id offset 0) r
+            and b.mail = c.mail and b.rev = c.rev and b.epoch = c.epoch - 1 and b.bytes <= $5 offset 0) b
+    cross join lateral (
+        select r.* from {t}.runs r where r.id = b.id and coalesce(octet_length(r.event_data), 0) <= $5 offset 0
+    ) r
     left join lateral (select e.data from {t}.events e where r.event_data is null and e.id = r.event offset 0) e on true
     left join lateral (
         select array_agg(s.sid order by s.seq) as sids, array_agg(s.status = 'c' order by s.seq) as completed,
@@ -81,6 +84,7 @@ from c left join lateral (
               where b.att > b.att_from and a.run = b.id and a.n >= b.att_from and a.sid is not null group by a.sid) f
         offset 0
     ) a on true
+    where coalesce(octet_length(e.data), 0) <= $5
     offset 0
 ) l on true;
 
