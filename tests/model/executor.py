@@ -237,6 +237,7 @@ class ModelExecutor:
                 definitions=self._definitions,
                 clock=self._clock,
                 sessions=self._sessions,
+                own_timers=True,
             )
             self._owner = incarnation.owner
             await self._one_life(incarnation)
