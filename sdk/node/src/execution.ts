@@ -74,7 +74,7 @@ export async function execute(parts: InvocationParts, step: Executed): Promise<M
     if (captureInput) input = pipeline.encodesNothing ? inputText(call.args) : await encodedInput(call, parts.pipeline);
     if (hooks !== null) await hooks.starts();
     started = performance.now();
-    const value: unknown = await executing.run({ replay, stepId }, body);
+    const value: unknown = await executing.run({ replay, stepId }, () => awaited(body()));
     const took = since(started);
     const what = `the return value of step ${shown(stepId)}`;
     let output = encode(value, what);
@@ -88,6 +88,13 @@ export async function execute(parts: InvocationParts, step: Executed): Promise<M
     await hooks?.ends({ status: "failed", error });
     return { text, output: null, failure: { stepId, ...failure.error } };
   }
+}
+
+/** Awaits a step call that a function has returned within the context of that function, where it is a nested one. */
+function awaited(returned: unknown): unknown {
+  const { then } = (returned ?? {}) as { then?: unknown };
+  if (typeof then !== "function" || returned instanceof Promise) return returned;
+  return new Promise((resolve, reject) => then.call(returned, resolve, reject));
 }
 
 /** An op as JSON; `texts` are fields that are JSON already, null ones are left out. */

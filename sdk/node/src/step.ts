@@ -11,9 +11,10 @@ import {
   waitCall,
 } from "./calls.js";
 import type { DataOf, Event, EventMap, NameOf, OutgoingEvent } from "./event.js";
-import type { Duration } from "./errors.js";
+import { type Duration, StepArgumentError } from "./errors.js";
 import type { Jsonified } from "./jsonified.js";
 import { never, type Replay } from "./replay.js";
+import { shown } from "./shown.js";
 import type { DataOfWorkflow, OutputOfWorkflow, Workflow } from "./workflow.js";
 
 /** Names of events that a step may name: those that the project declares, and those of the engine. */
@@ -34,10 +35,17 @@ export class PendingStep<T> implements Promise<T> {
   readonly [Symbol.toStringTag] = "PendingStep";
   readonly #perform: () => Promise<unknown>;
   #result: Promise<T> | null = null;
+  readonly #name: string;
 
   constructor(replay: Replay, call: StepCall) {
+    this.#name = call.userId;
     const stepId = replay.begin(call);
     this.#perform = stepId === null ? never : () => replay.perform(call, stepId);
+  }
+
+  /** What the user has named a step that has not been awaited; null for anything else. */
+  static nameOfNotAwaited(value: unknown): string | null {
+    return value instanceof PendingStep && value.#result === null ? value.#name : null;
   }
 
   then<A = T, B = never>(
@@ -78,7 +86,19 @@ export class StepRunner {
     fn: (...args: Args) => R,
     ...args: Args
   ): PendingStep<Jsonified<Awaited<R>>> {
+    refuseNotAwaited(id, args);
     return new PendingStep(this.#replay, runCall(id, fn as (...args: never[]) => unknown, args, this.#maxAttempts));
+  }
+}
+
+/** A step begins when it is awaited, and the function of another one is no place for that: it would wait for itself. */
+function refuseNotAwaited(id: string, args: readonly unknown[]): void {
+  for (const arg of args) {
+    const name = PendingStep.nameOfNotAwaited(arg);
+    if (name === null) continue;
+    throw new StepArgumentError(
+      `step ${shown(name)} was not awaited: await it before its result is given to step ${shown(id)}`,
+    );
   }
 }
 

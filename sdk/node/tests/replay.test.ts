@@ -198,6 +198,69 @@ test("a step that was called outside and is awaited inside the function of anoth
   assert.match(op["error"].message, /"inner" was called inside step "outer"/);
 });
 
+test("a step that is not awaited is no argument of another, and not what its function returns", async () => {
+  const bodies: [Body, string, RegExp][] = [
+    [
+      async (_ctx, step) => {
+        const a = step.run("a", () => 1);
+        return step.run("b", (value) => value, a);
+      },
+      "StepArgumentError",
+      /^step "a" was not awaited: await it before its result is given to step "b"$/,
+    ],
+    [
+      async (_ctx, step) => {
+        const a = step.sleep("a", 1);
+        return step.options({ retries: 0 }).run("b", (_n: number, value) => value, 1, a);
+      },
+      "StepArgumentError",
+      /^step "a" was not awaited/,
+    ],
+    [
+      async (_ctx, step) => {
+        const a = step.run("a", () => 1);
+        return step.run("b", () => a);
+      },
+      "NestedStepError",
+      /"a" was called inside step "b"/,
+    ],
+    [
+      async (_ctx, step) => {
+        const a = step.run("a", () => 1);
+        return step.run("b", async () => a);
+      },
+      "NestedStepError",
+      /"a" was called inside step "b"/,
+    ],
+    [
+      async (_ctx, step) => {
+        const a = step.run("a", () => 1);
+        return step.run("b", async () => {
+          await turn();
+          return Promise.all([a]);
+        });
+      },
+      "NestedStepError",
+      /"a" was called inside step "b"/,
+    ],
+  ];
+  for (const [body, name, message] of bodies) {
+    const op = await invoke(body);
+    assert.deepEqual([op["op"], op["error"].name, op["non_retriable"]], ["run_failed", name, true], String(body));
+    assert.match(op["error"].message, message);
+  }
+});
+
+test("a step that has been awaited may be given on", async () => {
+  const ops = await runToEnd(async (_ctx, step) => {
+    const a = step.run("a", () => 1);
+    await a;
+    return step.run("b", async (value: Promise<number>) => (await value) + 1, a);
+  });
+
+  assert.equal(ops.at(-1)?.["output"], 2);
+});
+
 test("step functions of two invocations at once are no nested ones", async () => {
   const workflows = registry();
   const ops: Op[] = [];
