@@ -121,9 +121,43 @@ test("an active run may go on with new steps behind the old ones only", async ()
   };
 
   assert.deepEqual(await replay(app(behind), stored), { called: ["a", "nap", "told"], next: "told" });
-  // Before the step that is open: the run would go on in it, and the wait stays in the history.
-  assert.equal((await replay(app(before), stored)).next, "before");
+  // As `runr workflows check` says of a run like this: it diverges.
+  await assert.rejects(
+    replay(app(before), stored),
+    /^Divergence: the run is in step "told", and the code calls "before" without it; the last .* called is "nap"$/,
+  );
   await assert.rejects(replay(app(short), stored), /the run is in step "told", and the code ends without it/);
+});
+
+test("a step that sleeps, waits or tries again is the one in which the run goes on", async () => {
+  const behind = async (status: string): Promise<void> => {
+    const { steps, ...run } = await history(body, "waiting");
+    const open = [...steps.filter(({ id }) => id === "a"), { id: "nap", kind: "sleep", output: null, error: null }];
+    const stored = { ...run, steps: open.map((step) => ({ status, ...step })) };
+    assert.equal((await replay(app(body), stored)).next, "nap");
+    const insured: Body = async (ctx, step) => {
+      await step.run("a", () => 1);
+      await step.run("insure", () => 1);
+      return body(ctx, step);
+    };
+    await assert.rejects(replay(app(insured), stored), /^Divergence: the run is in step "nap", and the code calls "insure"/);
+  };
+  for (const status of ["sleeping", "waiting", "retrying"]) await behind(status);
+});
+
+test("an active run may fail with the error of its step that has failed for good, and with no other", async () => {
+  const { steps, ...run } = await history(body, "waiting");
+  const failed = { status: "failed", error: { name: "Declined", message: "no money" }, output: null };
+  const stored = { ...run, status: "queued", steps: [{ id: "a", kind: "run", ...failed }] };
+  const other: Body = async (ctx, step) => {
+    await Promise.resolve(body(ctx, step)).catch(() => {
+      throw new TypeError("other");
+    });
+  };
+
+  assert.equal(steps.length, 3);
+  assert.deepEqual(await replay(app(body), stored), { called: ["a"], next: null });
+  await assert.rejects(replay(app(other), stored), /the run is queued, and the code fails with TypeError: other/);
 });
 
 test("a run that failed fails again, also where its failure was caught", async () => {

@@ -5,7 +5,10 @@ import { shown } from "../shown.js";
 import { withSteps } from "./engine.js";
 import { same } from "./json-values.js";
 import type { Op } from "./op-fields.js";
-import type { History } from "./stored.js";
+import { ENDED, type History } from "./stored.js";
+
+/** Statuses of a step that a run is in. */
+const OPEN = ["sleeping", "waiting", "retrying"];
 
 /** The code does not go the way of the stored run. `stepId` is the first step in which they part, null: the end. */
 export class Divergence extends Error {
@@ -36,8 +39,8 @@ interface Found {
  * Replays a stored run with the code of now, executing no step. Rejects with Divergence at the first difference.
  *
  * `history` is a run with its steps as `GET /runs/{id}` answers it, or as `run.history` of the kit is. The code must call
- * the steps of the history, with their kinds, and no other before the last of them; of a run that has ended it must end
- * in the same way, with the same output.
+ * the steps of the history, with their kinds, and no other before the last of them; a run that is in a step must go on in
+ * that one, and one that has ended must end in the same way, with the same output.
  */
 export async function replay(app: Registry<any>, history: History): Promise<Replayed> {
   const endpoint = endpointOf(app);
@@ -84,33 +87,42 @@ function checkKinds({ steps }: History, { called }: Found): void {
   }
 }
 
-/** Every step that has a result is called; the first one that has none is the one that the run was in, or new. */
+/** Every step that has a result is called, and the run goes on in the step that it is in, if it is in one. */
 function checkWay(history: History, { called, next, op }: Found): void {
-  const ids = history.steps.map(({ id }) => id);
-  const place = next === null ? -1 : ids.indexOf(next);
-  const before = place < 0 ? history.steps : history.steps.slice(0, place);
-  const missing = before.find(({ id, status }) => (status === "completed" || status === "failed") && !called.has(id));
+  const instead = insteadOf(next, op);
+  const last = [...called.keys()].filter((id) => id !== next).at(-1);
+  const after = last === undefined ? "" : `; the last step that it called is ${shown(last)}`;
+  const missing = history.steps.find(({ id, status }) => isMemoized(status) && !called.has(id));
   if (missing !== undefined) {
-    const last = [...called.keys()].filter((id) => id !== next).at(-1);
-    let instead = next === null ? "ends" : `calls ${shown(next)}`;
-    if (op["op"] === "run_failed") instead = `fails with ${op["error"].name}: ${op["error"].message}`;
-    throw new Divergence(
-      `the history goes on with step ${shown(missing.id)}, where the code ${instead}` +
-        (last === undefined ? "" : `; the last step that it called is ${shown(last)}`),
-      missing.id,
-    );
+    const message = `the history goes on with step ${shown(missing.id)}, where the code ${instead}${after}`;
+    throw new Divergence(message, missing.id);
   }
-  if (next !== null && place < 0 && history.status === "completed") {
+  const open = history.steps.filter(({ status }) => OPEN.includes(status));
+  const [first] = open;
+  if (first !== undefined && op["op"] !== "run_failed" && !open.some(({ id }) => id === next)) {
+    throw new Divergence(`the run is in step ${shown(first.id)}, and the code ${instead} without it${after}`, first.id);
+  }
+  if (next !== null && history.status === "completed") {
     throw new Divergence(`the run has completed, and the code goes on with a new step ${shown(next)}`, next);
   }
 }
 
+function insteadOf(next: string | null, op: Op): string {
+  if (op["op"] === "run_failed") return `fails with ${op["error"].name}: ${op["error"].message}`;
+  return next === null ? "ends" : `calls ${shown(next)}`;
+}
+
+function isMemoized(status: string): boolean {
+  return status === "completed" || status === "failed";
+}
+
 /** The code has ended without a step. */
 async function checkEnd(history: History, op: Op, decode: (output: unknown) => Promise<unknown>): Promise<void> {
-  const { status, error } = history;
+  const { status, error, steps } = history;
   if (op["op"] === "run_failed") {
     const failure = op["error"] as { name: string; message: string };
     if (status === "failed" && error?.name === failure.name) return;
+    if (!ENDED.includes(status) && steps.some((step) => isOf(failure, step.error))) return;
     throw new Divergence(`the run is ${status}, and the code fails with ${failure.name}: ${failure.message}`, null);
   }
   if (status === "completed") {
@@ -119,9 +131,11 @@ async function checkEnd(history: History, op: Op, decode: (output: unknown) => P
       throw new Divergence(`the run has completed with ${shown(stored)}, the code with ${shown(made)}`, null);
     }
   }
-  const open = history.steps.find((step) => ["sleeping", "waiting", "retrying"].includes(step.status));
-  if (open !== undefined) {
-    throw new Divergence(`the run is in step ${shown(open.id)}, and the code ends without it`, open.id);
-  }
   if (status === "failed") throw new Divergence("the run has failed, and the code completes", null);
+}
+
+/** Whether a failure is that of a step: that it has failed for good and is not caught is no fault of the code. */
+function isOf({ name, message }: { name: string; message: string }, error: unknown): boolean {
+  const stored = (error ?? {}) as { name?: unknown; message?: unknown };
+  return stored.name === name && stored.message === message;
 }

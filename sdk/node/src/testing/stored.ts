@@ -6,7 +6,8 @@ import type { Expression } from "./expression.js";
 import type { Fault } from "./script.js";
 import { Timeline } from "./timeline.js";
 
-const ENDED = ["completed", "failed", "cancelled", "timed_out"];
+/** Statuses of a run that has ended. */
+export const ENDED = ["completed", "failed", "cancelled", "timed_out"];
 
 export type RunStatus =
   "queued" | "running" | "sleeping" | "waiting" | "completed" | "failed" | "cancelled" | "timed_out";
