@@ -146,14 +146,14 @@ export class Step<Events extends EventMap = Record<string, Record<string, any>>>
   }
 
   /** Starts a child run of a workflow of the same project and returns its output; throws InvokeError. */
-  invoke<W extends Workflow<any, any>>(
-    id: string,
-    options: { workflow: W; data?: DataOfWorkflow<W> | undefined; timeout?: Duration | undefined },
-  ): PendingStep<Jsonified<OutputOfWorkflow<W>>>;
   invoke<T = unknown>(
     id: string,
     options: { workflow: string; data?: object | undefined; timeout?: Duration | undefined },
   ): PendingStep<T>;
+  invoke<W extends Workflow<any, any>>(
+    id: string,
+    options: { workflow: W; data?: DataOfWorkflow<W> | undefined; timeout?: Duration | undefined },
+  ): PendingStep<Jsonified<OutputOfWorkflow<W>>>;
   invoke(
     id: string,
     options: { workflow: string | { name: string }; data?: object | undefined; timeout?: Duration | undefined },
@@ -162,6 +162,8 @@ export class Step<Events extends EventMap = Record<string, Record<string, any>>>
   }
 
   /** Sends one event or a list of up to 100, once; returns their ids. */
+  sendEvent(id: string, events: readonly Outgoing<Events>[]): PendingStep<{ ids: string[] }>;
+  sendEvent(id: string, event: Outgoing<Events>): PendingStep<{ ids: string[] }>;
   sendEvent(id: string, events: Outgoing<Events> | readonly Outgoing<Events>[]): PendingStep<{ ids: string[] }> {
     return new PendingStep(this.#replay, sendCall(id, events));
   }

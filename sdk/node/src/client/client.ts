@@ -56,8 +56,8 @@ export class Client<Events extends EventMap = Record<string, Record<string, any>
    * An event with an `id` is accepted once, however often it is sent. One without gets an id here, so that a request
    * that is made again sends nothing twice.
    */
-  send(event: Outgoing<Events>, options?: SendOptions): Promise<SentEvent>;
   send(events: readonly Outgoing<Events>[], options?: SendOptions): Promise<SentEvent[]>;
+  send(event: Outgoing<Events>, options?: SendOptions): Promise<SentEvent>;
   async send(
     events: Outgoing<Events> | readonly Outgoing<Events>[],
     options: SendOptions = {},
@@ -81,11 +81,11 @@ export class Client<Events extends EventMap = Record<string, Record<string, any>
    * workflow that is given as `wf.workflow` returned it; given by name, the client cannot know whether the workflow has
    * a key of its own, and rejects with ApiUnreachable.
    */
+  start<Output = unknown>(workflow: string, options?: StartOptions<object>): Promise<RunHandle<Output>>;
   start<W extends Workflow<any, any>>(
     workflow: W,
     options?: StartOptions<DataOfWorkflow<W>>,
   ): Promise<RunHandle<Jsonified<OutputOfWorkflow<W>>>>;
-  start<Output = unknown>(workflow: string, options?: StartOptions<object>): Promise<RunHandle<Output>>;
   async start(workflow: string | Workflow, options: StartOptions<object> = {}): Promise<RunHandle<unknown>> {
     const name = typeof workflow === "string" ? workflow : workflow.name;
     const hasOwnKey = typeof workflow !== "string" && workflow.definition["idempotency"] !== undefined;

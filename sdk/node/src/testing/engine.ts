@@ -121,12 +121,12 @@ export class TestEngine<Declares extends EventMap = any> {
   }
 
   /** Starts a run, and lets time pass until it has ended. */
+  run<Output = any>(workflow: string, data?: object | null, options?: StartOptions): Promise<TestRun<Output>>;
   run<W extends Workflow<any, any>>(
     workflow: W,
     data?: DataOfWorkflow<W> | null,
     options?: StartOptions,
   ): Promise<TestRun<Jsonified<OutputOfWorkflow<W>>>>;
-  run<Output = any>(workflow: string, data?: object | null, options?: StartOptions): Promise<TestRun<Output>>;
   async run(workflow: Named, data?: object | null, options: StartOptions = {}): Promise<TestRun> {
     return this.#alone(async () => {
       const run = await this.#started(workflow, data, options);
@@ -136,12 +136,12 @@ export class TestEngine<Declares extends EventMap = any> {
   }
 
   /** Starts a run, and executes what it comes to before time has to pass. */
+  start<Output = any>(workflow: string, data?: object | null, options?: StartOptions): Promise<TestRun<Output>>;
   start<W extends Workflow<any, any>>(
     workflow: W,
     data?: DataOfWorkflow<W> | null,
     options?: StartOptions,
   ): Promise<TestRun<Jsonified<OutputOfWorkflow<W>>>>;
-  start<Output = any>(workflow: string, data?: object | null, options?: StartOptions): Promise<TestRun<Output>>;
   async start(workflow: Named, data?: object | null, options: StartOptions = {}): Promise<TestRun> {
     return this.#alone(async () => {
       const run = await this.#started(workflow, data, options);
