@@ -92,7 +92,7 @@ def test_examples_do_what_they_say(story: Story) -> None:
 def test_the_tests_of_the_page_about_testing_pass() -> None:
     names, _ = execute(page("docs/how-to/testing.md"))
     tests = [test for name, test in names.items() if name.startswith("test_")]
-    assert len(tests) == 9
+    assert len(tests) == 10
     for test in tests:
         test()
 

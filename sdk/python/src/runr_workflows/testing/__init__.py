@@ -5,7 +5,7 @@ from .engine import TestEngine
 from .events import Sent
 from .expression import ExpressionError
 from .history import Divergence, replay
-from .script import Fault, fails, returns
+from .script import Fault, UnusedError, fails, returns
 from .stored import Entry, StoredStep, TestRun, Timeline
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "TestEngine",
     "TestRun",
     "Timeline",
+    "UnusedError",
     "every_crash",
     "fails",
     "replay",

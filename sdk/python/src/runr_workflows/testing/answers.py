@@ -12,6 +12,7 @@ from ..duration import parse_duration
 from ..errors import StepArgumentError
 from .events import Events, listener_fault, sender_fault
 from .expression import ExpressionError, condition, parse, parse_match
+from .script import refuse_faults
 from .stored import Error, StoredStep, TestRun, time_text
 from .world import DEFAULT_WAIT_MS, MAX_STEPS, OUTPUT_BYTES, World
 
@@ -88,6 +89,8 @@ class Answers:
             return self._step_failed(run, op)
         run.failures = 0
         step = self._new(run, op)
+        if step.kind != "run":
+            refuse_faults(run.scripts, run.workflow, step.id, step.kind)
         try:
             return self._APPLY[op["op"]](self, run, step, op)
         except _BadField as fault:

@@ -41,6 +41,7 @@ def every_crash(
     same: Callable[[TestRun], Any] = outcome,
     faults: Sequence[Fault] = (),
     stubs: Mapping[str, Any] | None = None,
+    strict: bool = True,
 ) -> int:
     """Plays a scenario without a crash, and then with one after each op: once where its answer is lost, so that the
     step is executed again, and once where it has been stored. Whatever runs then still goes on to its end. Answers how
@@ -48,11 +49,20 @@ def every_crash(
 
     `same` gives what must be equal of each run, whatever crashed: without times, which differ by the backoff of the
     attempt that was lost. A workflow with `retries=0` has no such attempt, and fails. Where `app` makes a registry
-    (a function), the process that comes after the crash has a new one. Raises CrashError, naming the op.
+    (a function), the process that comes after the crash has a new one. Raises CrashError, naming the op, and as
+    TestEngine, unless it is not `strict`, UnusedError for what was set up and came to nothing without a crash.
     """
 
     def play(lost: Sequence[int] = (), stored: Sequence[int] = ()) -> TestEngine:
-        engine = TestEngine(app, faults=faults, stubs=stubs, crash_after=lost, stored_crash_after=stored)
+        is_clean = not (lost or stored)
+        engine = TestEngine(
+            app,
+            faults=faults,
+            stubs=stubs,
+            crash_after=lost,
+            stored_crash_after=stored,
+            strict=strict and is_clean,
+        )
         scenario(engine)
         engine.finish_all()
         return engine

@@ -18,9 +18,10 @@ from .answers import Answers, Stub
 from .declared import declared
 from .events import Events, Sent, sender_fault
 from .invoking import InMemoryEndpoint, ops_of, request_text
-from .script import Fault
+from .script import Fault, Script
 from .stored import StoredStep, TestRun, moment
 from .timers import Action, Timers
+from .unused import check_all, check_own_faults
 from .world import World
 
 BEGINS = datetime(2026, 1, 1, tzinfo=UTC)
@@ -37,7 +38,8 @@ Data = Mapping[str, Any] | None
 class StartOptions(TypedDict, total=False):
     """How a run is started.
 
-    `event`: the trigger event, by its name and data, in place of a start over the API. `faults` are of this run alone.
+    `event`: the trigger event, by its name and data, in place of a start over the API. `faults` are of this run
+    and of those that it invokes.
     """
 
     event: tuple[str, Mapping[str, Any]] | None
@@ -68,6 +70,9 @@ class TestEngine:
     process dies when it has made that op, and the answer is lost; those of `stored_crash_after` have been stored
     before it dies. `begins` is the virtual time at the start.
 
+    A fault that has hit nothing when its run has ended raises UnusedError, as do, once no run is active any more, those
+    that hold for every run and events that wait for a step (`when_waiting`); not with `strict=False`.
+
     Every method that executes workflow code has a twin that is awaited: `run_async`, `send_async` and so on.
     """
 
@@ -82,6 +87,7 @@ class TestEngine:
         crash_after: int | Sequence[int] = (),
         stored_crash_after: int | Sequence[int] = (),
         begins: datetime = BEGINS,
+        strict: bool = True,
     ) -> None:
         self._make = app if not isinstance(app, Workflows) else lambda: app
         self._timers = Timers(round(begins.timestamp() * 1000))
@@ -89,11 +95,14 @@ class TestEngine:
         self._stored = _numbers(stored_crash_after)
         self._ops = 0
         self._invocations = 0
+        self._strict = strict
+        self._checked = 0
+        self._own_scripts: list[tuple[TestRun, Script]] = []
         self._keys = count()
         self._scripted: dict[str, list[Action]] = {}
         registry = self._boot()
         workflows = {name: declared(found) for found in registry.definitions if (name := found["name"])}
-        self._world = World(workflows, self._timers, faults)
+        self._world = World(workflows, self._timers, Script(faults))
         self._events = Events(self._world)
         self._world.ended = self._events.run_ended
         self._answers = Answers(self._world, self._events, _stubs(stubs or {}), self._waits)
@@ -210,14 +219,16 @@ class TestEngine:
             raise ValueError("data and event exclude each other: the event has its own data")
         name, given = event or ("runr/api.start", data)
         made = self._events.make(name, given, seed=f"test {next(self._keys)}")
+        script = Script(faults)
         run, _ = self._world.start(
             workflow,
             made,
             _source(name),
             due_ms=self._when(delay, at),
             idempotency_key=idempotency_key,
-            faults=faults,
+            script=script,
         )
+        self._own_scripts.append((run, script))
         return run
 
     def _sent(
@@ -288,6 +299,18 @@ class TestEngine:
             yield from self._execute()
         if ms < _FOREVER:
             self._timers.now_ms = max(self._timers.now_ms, ms)
+        self._check_used()
+
+    def _check_used(self) -> None:
+        if not self._strict:
+            return
+        over = [each for each in self._own_scripts if each[0].ended]
+        self._own_scripts = [each for each in self._own_scripts if not each[0].ended]
+        check_own_faults(over)
+        ended = sum(run.ended for run in self._world.runs)
+        if ended > self._checked:
+            self._checked = ended
+            check_all(self._world, self.unsent)
 
     def _execute(self) -> Flow:
         while self._world.ready:

@@ -28,7 +28,7 @@ class _Scripted(Replay):
         if call.body is not None and not self.knows(step_id) and not self.is_closed and self._owner is None:
             before = self.run.steps.get(step_id)
             attempts = 0 if before is None else len(before.attempts)
-            call = call._replace(body=scripted(self.run.faults, step_id, attempts, call.body))
+            call = call._replace(body=scripted(self.run.scripts, self.run.workflow, step_id, attempts, call.body))
         return super().perform(call, step_id)
 
     def _report(self, call: StepCall, step_id: str, report: Report) -> StepFlow:

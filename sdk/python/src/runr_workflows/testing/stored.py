@@ -10,7 +10,7 @@ from typing import Any, overload
 
 from ..event import Event
 from .expression import Expression
-from .script import Fault
+from .script import Script
 
 ENDED = frozenset({"completed", "failed", "cancelled", "timed_out"})
 
@@ -128,7 +128,7 @@ class TestRun:
     due_ms: int
     deadline_ms: int
     max_attempts: int
-    faults: Sequence[Fault]
+    scripts: Sequence[Script]
     parent: TestRun | None = None
     idempotency_key: str | None = None
     replay_of: str | None = None

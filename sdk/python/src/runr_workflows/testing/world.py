@@ -9,7 +9,7 @@ from typing import Any
 from ..event import Event
 from .declared import Declared
 from .json_values import key_of
-from .script import Fault
+from .script import Script
 from .stored import Entry, Error, StoredStep, TestRun, moment
 from .timers import Timers
 from .ulid import ulid
@@ -31,13 +31,13 @@ class World:
     `ended` is told of each end, for the events about it.
     """
 
-    def __init__(self, workflows: Mapping[str, Declared], timers: Timers, faults: Sequence[Fault]) -> None:
+    def __init__(self, workflows: Mapping[str, Declared], timers: Timers, script: Script) -> None:
         self.workflows = workflows
         self.timers = timers
         self.runs: list[TestRun] = []
         self.ready: deque[TestRun] = deque()
         self.ended: Callable[[TestRun], None] = lambda _: None
-        self._faults = faults
+        self.script = script
         self._keys: dict[tuple[str, str], TestRun] = {}
 
     @property
@@ -54,9 +54,12 @@ class World:
         due_ms: int | None = None,
         idempotency_key: str | None = None,
         parent: TestRun | None = None,
-        faults: Sequence[Fault] = (),
+        script: Script | None = None,
     ) -> tuple[TestRun, bool]:
-        """A run, and whether it is new: the one that the idempotency key has is answered instead."""
+        """A run, and whether it is new: the one that the idempotency key has is answered instead.
+
+        `script` are faults of this run and those that it invokes.
+        """
         definition = self.workflows[workflow]
         key = idempotency_key
         if key is None and definition.idempotency is not None:
@@ -76,7 +79,7 @@ class World:
             due_ms=begins_ms,
             deadline_ms=begins_ms + definition.timeout_ms,
             max_attempts=definition.max_attempts,
-            faults=[*faults, *self._faults],
+            scripts=_scripts(script, parent, self.script),
             parent=parent,
             idempotency_key=idempotency_key,
         )
@@ -173,3 +176,9 @@ class World:
     def _times_out(self, run: TestRun) -> None:
         if not run.ended:
             self.end(run, "timed_out", error=_TIMEOUT_ERROR)
+
+
+def _scripts(own: Script | None, parent: TestRun | None, of_all: Script) -> Sequence[Script]:
+    if parent is not None:
+        return parent.scripts
+    return (of_all,) if own is None else (own, of_all)
