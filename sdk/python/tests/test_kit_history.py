@@ -93,6 +93,13 @@ def broken(ctx: Context, step: Step) -> int:
     raise KeyError("gone")
 
 
+def raising(ctx: Context, step: Step) -> int:
+    try:
+        return pay(ctx, step)
+    except StepError:
+        raise KeyError("gone") from None
+
+
 DIVERGENCES = {
     renamed: ("charge", "the history goes on with step 'charge', where the code calls 'charge-card'"),
     removed: ("tell", "step 'tell', where the code ends; the last step that it called is 'charge'"),
@@ -127,6 +134,40 @@ def test_an_active_run_may_go_on_with_new_steps_behind_the_old_ones_only() -> No
     assert replay(now(after), history).next == "shipped"
     with pytest.raises(Divergence, match="the run is in step 'shipped', and the code ends without it"):
         replay(now(removed), history)
+
+
+def sleeping(ctx: Context, step: Step) -> int:
+    paid = step.run("charge", charge, 5)
+    step.sleep("cool-off", "1d")
+    return paid
+
+
+def test_a_run_goes_on_in_the_step_that_it_is_in() -> None:
+    def insured(ctx: Context, step: Step) -> int:
+        paid = step.run("charge", charge, 5)
+        step.run("insure", charge, 1)
+        step.sleep("cool-off", "1d")
+        return paid
+
+    with pytest.raises(Divergence) as told:
+        replay(now(insured), stored(sleeping, status="sleeping"))
+    assert told.value.step_id == "cool-off"
+    assert str(told.value) == (
+        "the run is in step 'cool-off', and the code calls 'insure' without it;"
+        " the last step that it called is 'charge'"
+    )
+    before = stored(sleeping, status="sleeping")
+    first = {**before, "steps": before["steps"][1:]}
+    with pytest.raises(Divergence, match=r"the code calls 'charge' without it$"):
+        replay(now(sleeping), first)
+
+
+def test_a_step_of_an_active_run_that_has_failed_for_good_fails_the_code_as_well() -> None:
+    history = stored(pay, status="failed", faults=[fails("tell", NonRetriableError("no"))])
+    active = {**history, "status": "queued", "error": None}
+    assert replay(now(pay), active).next is None
+    with pytest.raises(Divergence, match="the run is queued, and the code fails with KeyError"):
+        replay(now(raising), active)
 
 
 def test_a_failure_that_was_caught_is_caught_again() -> None:

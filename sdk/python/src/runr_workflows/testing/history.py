@@ -13,11 +13,13 @@ from ..endpoint import Endpoint
 from ..protocol import ExecuteRequest
 from ..replay import Replay
 from ..workflows import Workflows
+from .stored import ENDED
 
 History = Mapping[str, Any]
 """A run with its steps, as `GET /runs/{id}` answers it."""
 
 _WOULD_RUN = "would_run"
+_OPEN = ("sleeping", "waiting", "retrying")
 
 
 class Divergence(AssertionError):
@@ -48,8 +50,8 @@ def replay(app: Workflows, history: History) -> Replayed:
     """Replays a stored run with the code of now, executing no step. Raises Divergence at the first difference.
 
     `history` is a run with its steps as `GET /runs/{id}` answers it, or as `run.history` of the kit is. The code must
-    call the steps of the history, with their kinds, and no other before the last of them; of a run that has ended it
-    must end in the same way, with the same output.
+    call the steps of the history, with their kinds, and no other before the last of them, be it one that the run is in;
+    of a run that has ended it must end in the same way, with the same output.
     """
     endpoint = app.endpoint(_DryEndpoint)
     status, body = endpoint.answer(_request(history))
@@ -96,25 +98,31 @@ def _check_kinds(history: History, found: DryReplay) -> None:
 
 
 def _check_way(history: History, found: DryReplay, op: Mapping[str, Any]) -> None:
-    """Every step that has a result is called; the first one that has none is the one that the run was in, or new."""
+    """Every step that has a result is called, and the run goes on in the step that it is in, if it is in one."""
     stored = [step["id"] for step in history["steps"]]
     before = stored[: stored.index(found.next)] if found.next in stored else stored
     missing = next(
         (step["id"] for step in history["steps"] if step["id"] in before and _is_missing(step, found.calls)), None
     )
-    called = list(found.calls)
+    instead, after = _instead(found, op), _after(found)
     if missing is not None:
-        place = called[-1] if called else None
-        instead = "ends" if found.next is None else f"calls {found.next!r}"
-        if op["op"] == "run_failed":
-            instead = f"fails with {op['error']['name']}: {op['error']['message']}"
-        raise Divergence(
-            f"the history goes on with step {missing!r}, where the code {instead}"
-            + ("" if place is None else f"; the last step that it called is {place!r}"),
-            missing,
-        )
+        raise Divergence(f"the history goes on with step {missing!r}, where the code {instead}{after}", missing)
+    opened = [step["id"] for step in history["steps"] if step["status"] in _OPEN]
+    if opened and op["op"] != "run_failed" and found.next not in opened:
+        raise Divergence(f"the run is in step {opened[0]!r}, and the code {instead} without it{after}", opened[0])
     if found.next is not None and found.next not in stored and history["status"] == "completed":
         raise Divergence(f"the run has completed, and the code goes on with a new step {found.next!r}", found.next)
+
+
+def _instead(found: DryReplay, op: Mapping[str, Any]) -> str:
+    if op["op"] == "run_failed":
+        return f"fails with {op['error']['name']}: {op['error']['message']}"
+    return "ends" if found.next is None else f"calls {found.next!r}"
+
+
+def _after(found: DryReplay) -> str:
+    last = next((step_id for step_id in reversed(found.calls) if found.knows(step_id)), None)
+    return "" if last is None else f"; the last step that it called is {last!r}"
 
 
 def _is_missing(step: Mapping[str, Any], called: Mapping[str, str]) -> bool:
@@ -128,13 +136,17 @@ def _check_end(history: History, op: Mapping[str, Any], endpoint: _DryEndpoint) 
         error = op["error"]
         if status == "failed" and history["error"]["name"] == error["name"]:
             return
+        if status not in ENDED and any(_is_of(error, step["error"]) for step in history["steps"]):
+            return
         raise Divergence(f"the run is {status}, and the code fails with {error['name']}: {error['message']}", None)
     if status == "completed":
         before, now = endpoint.decoded(history["output"]), endpoint.decoded(op["output"])
         if before != now:
             raise Divergence(f"the run has completed with {before!r}, the code with {now!r}", None)
-    open_step = next((s["id"] for s in history["steps"] if s["status"] in ("sleeping", "waiting", "retrying")), None)
-    if open_step is not None:
-        raise Divergence(f"the run is in step {open_step!r}, and the code ends without it", open_step)
     if status == "failed":
         raise Divergence("the run has failed, and the code completes", None)
+
+
+def _is_of(failure: Mapping[str, Any], error: Mapping[str, Any] | None) -> bool:
+    """Whether a failure is that of a step: that it has failed for good and is not caught is no fault of the code."""
+    return error is not None and (error["name"], error["message"]) == (failure["name"], failure["message"])
