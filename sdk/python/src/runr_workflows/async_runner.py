@@ -15,6 +15,7 @@ from .drive import drive_async
 from .errors import StepNotAwaitedError
 from .interrupt import StepInterrupt
 from .invocation import Invocation
+from .kept import HookedBody
 from .replay import Body, Replay
 from .unwinding import Unwinding
 from .workflow_code import WorkflowCode
@@ -43,6 +44,7 @@ class AsyncRunner:
                 _settle(main, invocation.replay, scope)
             return invocation.op()
         finally:
+            invocation.replay.is_abandoned = True
             await self._unwinding.unwind(invocation.workflow.name, lambda: scope.left(main))
             scope.let_go(main)
 
@@ -50,7 +52,7 @@ class AsyncRunner:
 class _Scope:
     """The step calls of one invocation."""
 
-    def __init__(self, replay: Replay, execute: Callable[[Body], Any]) -> None:
+    def __init__(self, replay: Replay, execute: Callable[[Body], Coroutine[Any, Any, Any]]) -> None:
         self.loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[None] = self.loop.create_future()
         """Done when the op is known, the workflow function has ended, or a body that outlived it was cancelled."""
@@ -118,7 +120,7 @@ class _Scope:
             if stored is not None:
                 return self._replay.recall(call, step_id, stored)
             if self._turn is None:
-                return await drive_async(self._replay.perform(call, step_id), self._execute)
+                return await drive_async(self._replay.perform(call, step_id), self._done)
             return await self._in_turn(self._turn, call, step_id)
         except StepInterrupt:
             pass
@@ -139,9 +141,13 @@ class _Scope:
             async with turn:
                 if self.code is not None and self.code.has_company and not self._is_in_main():
                     self._replay.end_with_next()  # in a replay, code of other tasks may come to a call before this one
-                return await drive_async(self._replay.perform(call, step_id), self._execute)
+                return await drive_async(self._replay.perform(call, step_id), self._done)
         finally:
             self._pending -= 1
+
+    def _done(self, body: Body | HookedBody) -> Coroutine[Any, Any, Any]:
+        """What a flow asks for."""
+        return body.run(self._execute, self._replay) if isinstance(body, HookedBody) else self._execute(body)
 
     async def body_ended(self) -> None:
         """Waits for the body of a step that goes on after the workflow function has returned or raised.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Literal, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from .calls import (
     StepCall,
@@ -19,6 +19,9 @@ from .calls import (
 )
 from .errors import Duration
 from .event import Event, OutgoingEvent
+
+if TYPE_CHECKING:
+    from .workflow_function import WorkflowFunction
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -122,6 +125,21 @@ class AsyncStep(AsyncStepRunner):
     ) -> StepCoroutine[Event | None]:
         """As `Step.wait_for_event`."""
         return PendingStep(self._scope, wait_call(id, event, match, if_, timeout, lookback))
+
+    @overload
+    def invoke(
+        self,
+        id: str,
+        workflow: WorkflowFunction[T],
+        *,
+        data: Mapping[str, Any] | None = None,
+        timeout: Duration | None = None,
+    ) -> StepCoroutine[T]: ...
+
+    @overload
+    def invoke(
+        self, id: str, workflow: str, *, data: Mapping[str, Any] | None = None, timeout: Duration | None = None
+    ) -> StepCoroutine[Any]: ...
 
     def invoke(
         self,

@@ -14,8 +14,9 @@ from .context import Context
 from .errors import MiddlewareError, NonRetriableError, RetryAfterError, SerializationError
 from .hooks import Hooks
 from .interrupt import StepInterrupt
+from .kept import HookedBody
 from .middleware import StepInfo, StepOutcome
-from .replay import Replay, Report, StepFlow, step_report
+from .replay import BODY_FAULTS, Replay, Report, StepFlow, step_report
 
 AnyReplay = TypeVar("AnyReplay", bound=Replay)
 
@@ -41,7 +42,11 @@ class HookedReplay(Replay):
         # Arguments are encoded when their step has begun: only then may an async hook take its time.
         super().__init__(*args, capture_input=capture_input and not self.hooks.encodes, **options)
         self._captures = capture_input and self.hooks.encodes
+        if not self._parallel:
+            self.hooks = self.hooks.blocking()
         self._begun: set[str] = set()
+        self._ended: set[str] = set()
+        """Steps whose body has returned or raised."""
         self._inputs: dict[str, str] = {}
 
     def stored(self, step_id: str) -> Mapping[str, Any] | None:
@@ -66,7 +71,7 @@ class HookedReplay(Replay):
                 try:
                     if step_id in self._begun:
                         self._begun.remove(step_id)
-                        done = yield from self._execute(call, step_id, todo)
+                        done = yield from self._hooked(call, step_id, todo)
                     else:
                         done = yield todo
                 except BaseException as error:
@@ -78,15 +83,24 @@ class HookedReplay(Replay):
         finally:
             flow.close()
 
+    def _hooked(self, call: StepCall, step_id: str, body: Any) -> Generator[Any, Any, Any]:
+        flow = self._execute(call, step_id, body)
+        if not self._parallel:
+            return (yield from flow)
+        return (yield HookedBody(flow, lambda: step_id in self._ended))
+
     def _execute(self, call: StepCall, step_id: str, body: Any) -> StepFlow:
         step = self._info(call, step_id)
         if self._captures and call.arguments is not None:
             yield from self._capture(call, step_id)
         yield from self.hooks.step_starts(step)
         try:
-            value = yield body
+            try:
+                value = yield body
+            finally:
+                self._ended.add(step_id)
             stored = yield from self.hooks.encode(value, "step")
-        except (Exception, SystemExit) as error:
+        except BODY_FAULTS as error:
             yield from self.hooks.step_ends(step, StepOutcome("failed", error=error))
             raise
         yield from self.hooks.step_ends(step, StepOutcome("completed", value))

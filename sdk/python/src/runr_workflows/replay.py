@@ -34,7 +34,7 @@ Body = partial[Any]
 """What a driver is to call: the function of a `step.run` with its arguments."""
 StepFlow = Generator[Body, Any, Any]
 
-_BODY_FAULTS = (Exception, SystemExit, CancelledError)
+BODY_FAULTS = (Exception, SystemExit, CancelledError)
 """What a body may raise to fail its step. Not KeyboardInterrupt: that stops the process, and the step runs again."""
 
 executing: ContextVar[tuple[Replay, str | None] | None] = ContextVar("runr_workflows_executing", default=None)
@@ -83,6 +83,8 @@ class Replay:
         self.watch = watch
         self.recalled = 0
         """How many memoized steps the code has passed."""
+        self.is_abandoned = False
+        """Whether nobody waits for the answer any more."""
         self.has_progressed = False
         """Whether the code has gone on after a new result: the attempts that were counted before were of that step."""
         self._memo = memo
@@ -99,7 +101,7 @@ class Replay:
     @property
     def is_over(self) -> bool:
         """Whether user code is only being unwound: nothing that it still does counts."""
-        return self.op is not None
+        return self.op is not None or self.is_abandoned
 
     @property
     def is_replaying(self) -> bool:
@@ -128,6 +130,10 @@ class Replay:
 
     def end_with_next(self) -> None:
         """The op that is made now is the last one of its answer; here every one is."""
+
+    def cancelled(self) -> None:
+        """User code has cancelled a call whose body has ended: its result is recorded, and ends the answer."""
+        self.end_with_next()
 
     def begin(self, call: StepCall) -> str:
         """The step id of a call, in call order. Refuses a call from inside a body, so that user code cannot go on."""
@@ -163,7 +169,7 @@ class Replay:
         try:
             value = yield call.body
             report = _completed(call, step_id, value, _milliseconds_since(started), given)
-        except _BODY_FAULTS as error:
+        except BODY_FAULTS as error:
             report = report_of_failure(call, step_id, error, _milliseconds_since(started), given)
         finally:
             executing.set(outer)

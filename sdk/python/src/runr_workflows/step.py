@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, NoReturn, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, TypeVar, cast, overload
 
 from .calls import (
     StepCall,
@@ -20,6 +20,9 @@ from .drive import drive
 from .errors import Duration, NonRetriableError
 from .event import Event, OutgoingEvent
 from .replay import Body, Replay
+
+if TYPE_CHECKING:
+    from .workflow_function import WorkflowFunction
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -76,6 +79,21 @@ class Step(StepRunner):
         """
         return cast(Event | None, self._perform(wait_call(id, event, match, if_, timeout, lookback)))
 
+    @overload
+    def invoke(
+        self,
+        id: str,
+        workflow: WorkflowFunction[T],
+        *,
+        data: Mapping[str, Any] | None = None,
+        timeout: Duration | None = None,
+    ) -> T: ...
+
+    @overload
+    def invoke(
+        self, id: str, workflow: str, *, data: Mapping[str, Any] | None = None, timeout: Duration | None = None
+    ) -> Any: ...
+
     def invoke(
         self,
         id: str,
@@ -84,7 +102,10 @@ class Step(StepRunner):
         data: Mapping[str, Any] | None = None,
         timeout: Duration | None = None,
     ) -> Any:
-        """Starts a child run of a workflow (its name or function) and returns its output; raises InvokeError."""
+        """Starts a child run of a workflow (its function or name) and returns its output; raises InvokeError.
+
+        Type checkers know the output of a function.
+        """
         return self._perform(invoke_call(id, workflow, data, timeout))
 
     def send_event(self, id: str, event: OutgoingEvent | Sequence[OutgoingEvent]) -> dict[str, list[str]]:

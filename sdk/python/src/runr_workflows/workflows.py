@@ -87,9 +87,7 @@ class Workflows:
         self._capture_input = capture_input
         self._threads = threads
         self._clock = clock
-        self._hooks = Hooks(middleware) if middleware else None
-        if self._hooks is not None:
-            self._hooks.check_decode()
+        self._hooks = Hooks(middleware).for_workflows() if middleware else None
         self._endpoint = self.endpoint(Endpoint)
 
     def workflow(

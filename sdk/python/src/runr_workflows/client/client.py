@@ -53,7 +53,7 @@ class Client:
         hooks = Hooks(middleware) if middleware else None
         if hooks is not None and hooks.asynchronous:
             raise ValueError(f"middleware {', '.join(hooks.asynchronous)} is async: use AsyncClient")
-        self._core = Core(settings, hooks)
+        self._core = Core(settings, None if hooks is None else hooks.blocking())
         self._http = BlockingHttp(settings)
 
     def __enter__(self) -> Self:

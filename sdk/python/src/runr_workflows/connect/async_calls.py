@@ -18,7 +18,8 @@ from ..drive import drive_async
 from ..errors import StepNotAwaitedError
 from ..interrupt import StepInterrupt
 from ..invocation import Invocation
-from ..replay import Report, report_of_error, report_of_return
+from ..kept import HookedBody
+from ..replay import Body, Report, report_of_error, report_of_return
 from ..unwinding import Tasks, Unwinding
 from ..workflow_code import WorkflowCode
 from .live_invocation import LiveInvocation
@@ -55,6 +56,8 @@ class AsyncCalls:
         self._turns = Turns(replay, self._code)
         self._answered = Queue()
         self._live: LiveInvocation | None = None
+        self._given_up: set[asyncio.Task[Any] | None] = set()
+        """Tasks that have given up a call whose result is about to be sent, or on its way."""
 
     def start(self, live: LiveInvocation) -> None:
         """Calls the workflow function."""
@@ -105,7 +108,7 @@ class AsyncCalls:
                 await self._turn_comes()
             if not (is_main or self._replay.knows(step_id)):
                 self._answered.append(place)
-            return await drive_async(self._replay.perform(call, step_id), self._execute)
+            return await drive_async(self._replay.perform(call, step_id), self._done)
         except StepInterrupt:
             return await self._loop.create_future()
         finally:
@@ -113,6 +116,22 @@ class AsyncCalls:
             self._answered.remove(place)
             if is_main:
                 self._code.in_call = False
+
+    def _done(self, body: Body | HookedBody) -> Coroutine[Any, Any, Any]:
+        """What a flow asks for."""
+        return body.run(self._execute, self) if isinstance(body, HookedBody) else self._execute(body)
+
+    @property
+    def is_over(self) -> bool:
+        """As `Keeper.is_over`."""
+        return self._replay.over
+
+    def cancelled(self) -> None:
+        """As `Keeper.cancelled`: the code goes on in the next invocation. This one is not left waiting, as it is over
+        HTTP: nobody would cancel it once more if the loop ended.
+        """
+        self._given_up.add(asyncio.current_task())
+        self._hold()
 
     async def _turn_comes(self) -> None:
         if not self._turns.is_alone:
@@ -138,7 +157,14 @@ class AsyncCalls:
             passes=_PASSES,
             goes_alone=self._turns.is_alone,
         )
-        stored = await self._in_order(step_id, answer)
+        if asyncio.current_task() in self._given_up:
+            raise asyncio.CancelledError
+        try:
+            stored = await self._in_order(step_id, answer)
+        except asyncio.CancelledError:
+            if call.body is not None and not self.is_over:
+                self.cancelled()
+            raise
         self._replay.has_progressed = True  # a stored step resets the count, as it does in the engine
         return stored
 
