@@ -12,9 +12,11 @@ import { type Registry, endpointOf } from "../registry.js";
 import { Answers, type Stub } from "./answers.js";
 import { declared } from "./declared.js";
 import { Events, type Sent, senderFault } from "./events.js";
+import { Faults } from "./faults.js";
 import type { Op } from "./op-fields.js";
-import { type Fault, scripted } from "./script.js";
-import { type StoredRun, type StoredStep, type TestRun, timeText } from "./stored.js";
+import { executeRequest } from "./request.js";
+import type { Fault } from "./script.js";
+import type { StoredRun, StoredStep, TestRun } from "./stored.js";
 import { type Action, Timers } from "./timers.js";
 import { World } from "./world.js";
 
@@ -25,7 +27,7 @@ export type App<Declares extends EventMap = any> = Registry<Declares> | (() => R
 type Named = string | Workflow<any, any>;
 
 export interface TestEngineOptions {
-  /** What steps do in place of their functions; see `fails` and `returns`. */
+  /** What steps of all runs do in place of their functions; see `fails` and `returns`. */
   faults?: readonly Fault[];
   /** What stands for invoked workflows, by name: an output, or a function of the data that returns it or throws. */
   stubs?: Readonly<Record<string, unknown>>;
@@ -44,7 +46,7 @@ export interface StartOptions {
   key?: string;
   delay?: Duration;
   at?: Date | string;
-  /** Of this run alone. */
+  /** Of this run, and of those that it invokes; they stand before those of the engine. */
   faults?: readonly Fault[];
 }
 
@@ -73,6 +75,7 @@ export class TestEngine<Declares extends EventMap = any> {
   readonly #lost: ReadonlySet<number>;
   readonly #storedBefore: ReadonlySet<number>;
   readonly #scripted = new Map<string, Action[]>();
+  readonly #faults: Faults;
   #endpoint: Endpoint;
   #ops = 0;
   #invocations = 0;
@@ -87,7 +90,8 @@ export class TestEngine<Declares extends EventMap = any> {
     const registry = this.#make();
     this.#endpoint = endpointOf(registry);
     const workflows = registry.definitions.map(declared);
-    this.#world = new World(new Map(workflows.map((each) => [each.name, each])), this.#timers, options.faults ?? []);
+    this.#world = new World(new Map(workflows.map((each) => [each.name, each])), this.#timers);
+    this.#faults = new Faults(options.faults ?? []);
     this.#events = new Events(this.#world);
     this.#world.ended = (run) => this.#events.runEnded(run);
     this.#answers = new Answers({
@@ -131,6 +135,7 @@ export class TestEngine<Declares extends EventMap = any> {
     return this.#alone(async () => {
       const run = await this.#started(workflow, data, options);
       await this.#until(Number.POSITIVE_INFINITY, run);
+      this.#checkIfIdle();
       return run;
     });
   }
@@ -177,7 +182,10 @@ export class TestEngine<Declares extends EventMap = any> {
 
   /** Lets time pass until the run has ended. */
   async finish<Output>(run: TestRun<Output>): Promise<TestRun<Output>> {
-    await this.#alone(() => this.#until(Number.POSITIVE_INFINITY, run));
+    await this.#alone(async () => {
+      await this.#until(Number.POSITIVE_INFINITY, run);
+      this.#checkIfIdle();
+    });
     return run;
   }
 
@@ -190,11 +198,26 @@ export class TestEngine<Declares extends EventMap = any> {
     });
   }
 
+  /**
+   * Throws UnusedError for what a test has said and what has hit nothing so far: faults, and events for `whenWaiting`.
+   *
+   * `run` and `finish` do it where they leave no run active; faults of a run are checked where it ends.
+   */
+  check(): void {
+    this.#faults.check(this.#world.runs, this.unsent);
+  }
+
+  #checkIfIdle(): void {
+    if (this.#world.runs.every(({ ended }) => ended)) this.check();
+  }
+
   async #alone<T>(act: () => Promise<T>): Promise<T> {
     if (this.#isBusy) throw new Error("await one call of the engine before the next");
     this.#isBusy = true;
     try {
-      return await act();
+      const result = await act();
+      this.#faults.checkEnded();
+      return result;
     } finally {
       this.#isBusy = false;
     }
@@ -217,7 +240,12 @@ export class TestEngine<Declares extends EventMap = any> {
       idempotencyKey: key,
       faults,
     };
-    return this.#world.start(found, made, how).run;
+    const { run, isNew } = this.#world.start(found, made, how);
+    if (isNew) this.#faults.expect(run);
+    else if (faults !== undefined && faults.length > 0) {
+      throw new TypeError("the run of this key has begun before: give the faults to the start that begins it");
+    }
+    return run;
   }
 
   async #sent(name: string, data: object, { id, after, at, whenWaiting }: SendOptions): Promise<Sent | null> {
@@ -287,7 +315,7 @@ export class TestEngine<Declares extends EventMap = any> {
     run.status = "running";
     run.startedMs ??= this.#timers.nowMs;
     const before = new Map(run.executed);
-    const answer = await this.#endpoint.answer(this.#request(run), probeOf(run));
+    const answer = await this.#endpoint.answer(executeRequest(run, this.#timers.nowMs, this.#room(run)), probeOf(run, this.#faults));
     if (answer.status !== 200) {
       const message = `the function answered ${answer.status}: ${answer.body.slice(0, 1024)}`;
       this.#answers.functionFailed(run, { name: "FunctionHttpError", message });
@@ -306,31 +334,6 @@ export class TestEngine<Declares extends EventMap = any> {
     if (made.some((number) => this.#storedBefore.has(number))) this.#endpoint = endpointOf(this.#make());
   }
 
-  /** The execute request of the next invocation (protocol section 4). */
-  #request(run: StoredRun): string {
-    const { parent } = run.begins;
-    const maxOps = this.#room(run);
-    const request = {
-      type: "execute",
-      protocol: "v1",
-      ts: Math.floor(this.#timers.nowMs / 1000),
-      workflow: run.workflow,
-      run: {
-        id: run.id,
-        attempt: run.attempt,
-        started_at: timeText(run.startedMs),
-        source: run.source,
-        replay: false,
-        parent_run_id: parent?.id ?? null,
-        test: true,
-      },
-      event: run.event,
-      step_order: run.memo.map(([id]) => id),
-      ...(maxOps === null ? {} : { max_ops: maxOps }),
-    };
-    return withSteps(request, run.memo);
-  }
-
   /** `max_ops` of the next request; after a failed attempt of the function, steps go one by one for a while. */
   #room(run: StoredRun): number | null {
     const most = this.#world.workflows.get(run.workflow)?.maxOps ?? null;
@@ -341,20 +344,14 @@ export class TestEngine<Declares extends EventMap = any> {
 }
 
 /** Executes what the test says in place of the functions of steps, and counts. */
-function probeOf(run: StoredRun): Probe {
+function probeOf(run: StoredRun, faults: Faults): Probe {
   return {
     body: (stepId, call) => () => {
       count(run.executed, stepId, 1);
-      const fault = scripted(run.begins.faults, stepId, run.steps.get(stepId)?.attempts.length ?? 0);
+      const fault = faults.take(run, stepId);
       return fault === undefined ? call.body?.() : fault.body(...(call.args ?? []));
     },
   };
-}
-
-/** The text of a request with its steps; by hand, because an object would put ids that are integers first. */
-export function withSteps(request: object, memo: readonly (readonly [id: string, result: object])[]): string {
-  const steps = memo.map(([id, result]) => `${JSON.stringify(id)}:${JSON.stringify(result)}`);
-  return `${JSON.stringify(request).slice(0, -1)},"steps":{${steps.join(",")}}}`;
 }
 
 /** The ops of an answer. */

@@ -2,9 +2,9 @@
 
 import { type Registry, endpointOf } from "../registry.js";
 import { shown } from "../shown.js";
-import { withSteps } from "./engine.js";
 import { same } from "./json-values.js";
 import type { Op } from "./op-fields.js";
+import { withSteps } from "./request.js";
 import { ENDED, type History } from "./stored.js";
 
 /** Statuses of a step that a run is in. */

@@ -3,7 +3,8 @@
 /**
  * What a step does in place of its function, for the first `times` attempts of a run; null: for all of them.
  *
- * Of several for one step, the next begins where the one before ends.
+ * Of several for one step, the next begins where the one before ends. One that hits nothing is refused: see `check` of
+ * the engine.
  */
 export interface Fault {
   readonly step: string;
@@ -31,15 +32,4 @@ export function fails(step: string, error?: unknown, { times = 1 }: { times?: nu
  */
 export function returns(step: string, value: unknown, { times = null }: { times?: number | null } = {}): Fault {
   return { step, times, body: typeof value === "function" ? (value as Fault["body"]) : () => value };
-}
-
-/** The fault that holds for an attempt of a step that has made so many before; undefined: none does. */
-export function scripted(faults: readonly Fault[], step: string, attempts: number): Fault | undefined {
-  let left = attempts;
-  for (const fault of faults) {
-    if (fault.step !== step) continue;
-    if (fault.times === null || left < fault.times) return fault;
-    left -= fault.times;
-  }
-  return undefined;
 }

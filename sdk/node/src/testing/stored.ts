@@ -94,6 +94,7 @@ export interface RunBegins {
   readonly dueMs: number;
   readonly deadlineMs: number;
   readonly maxAttempts: number;
+  /** Of this run, or of the one that has invoked it. */
   readonly faults: readonly Fault[];
   readonly parent: StoredRun | null;
   readonly idempotencyKey: string | null;

@@ -3,6 +3,7 @@
 import type { Event } from "../event.js";
 import type { DescribedError } from "../failures.js";
 import type { Declared } from "./declared.js";
+import { copies } from "./faults.js";
 import { ulid } from "./ids.js";
 import { keyOf } from "./json-values.js";
 import type { Fault } from "./script.js";
@@ -44,7 +45,6 @@ export class World {
   constructor(
     readonly workflows: ReadonlyMap<string, Declared>,
     readonly timers: Timers,
-    private readonly faults: readonly Fault[],
   ) {}
 
   /** Virtual time, unix milliseconds. */
@@ -68,7 +68,7 @@ export class World {
       dueMs: beginsMs,
       deadlineMs: beginsMs + workflow.timeoutMs,
       maxAttempts: workflow.maxAttempts,
-      faults: [...(how.faults ?? []), ...this.faults],
+      faults: how.parent?.begins.faults ?? copies(how.faults ?? []),
       parent: how.parent ?? null,
       idempotencyKey: how.idempotencyKey ?? null,
     });
