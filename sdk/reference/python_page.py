@@ -15,7 +15,7 @@ _PACKAGE = "runr_workflows"
 _MODULES = (_PACKAGE, f"{_PACKAGE}.client", f"{_PACKAGE}.testing")
 _WIDTH = 120
 _MADE_BY_THE_SDK = {"AsyncRunHandle", "AsyncStep", "Context", "RunHandle", "Step", "TestRun", "Timeline"}
-_FOR_THE_SDK = {"Context.close", "Context.introduce"}
+_FOR_THE_SDK = {"Context.close", "Context.introduce", "Context.keeper"}
 
 _HEAD = """\
 # Python SDK: reference

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import logging
 from collections.abc import Iterator
@@ -36,7 +38,7 @@ def closed() -> Iterator[None]:
 class Raises(Middleware):
     """Raises in one hook."""
 
-    def __init__(self, hook: str, error: Exception, where: str | None = None) -> None:
+    def __init__(self, hook: str, error: BaseException, where: str | None = None) -> None:
         def hooked(*args: Any) -> Any:
             if where is None or args[-1] == where:
                 raise error
@@ -97,6 +99,79 @@ def test_what_the_ends_raise_is_logged_and_the_result_stands(caplog: pytest.LogC
     with caplog.at_level(logging.ERROR, "runr_workflows"):
         assert TestEngine(wf).run("told").output == 5
     assert len([record for record in caplog.records if "the result stands" in record.message]) == 2 + 4
+
+
+class StoppedExporter(Middleware):
+    """Awaits what somebody has cancelled: an exporter or a pool that is being closed."""
+
+    def __init__(self, hook: str) -> None:
+        async def hooked(*_: Any) -> None:
+            task = asyncio.ensure_future(asyncio.Event().wait())
+            await asyncio.sleep(0)
+            task.cancel()
+            await task
+
+        setattr(self, hook, hooked)
+
+
+class Exits(Middleware):
+    """Ends the process, so to say."""
+
+    def __init__(self, hook: str) -> None:
+        async def hooked(*_: Any) -> None:
+            await asyncio.sleep(0)
+            raise SystemExit(1)
+
+        setattr(self, hook, hooked)
+
+
+@pytest.mark.parametrize("has_been_cancelled", [False, True])
+@pytest.mark.parametrize("kind", [StoppedExporter, Exits])
+@pytest.mark.parametrize("hook", ["step_ends", "invocation_ends"])
+def test_so_is_what_is_no_exception(
+    hook: str, kind: type[Any], has_been_cancelled: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    wf = app(kind(hook))
+    paid: list[int] = []
+
+    @wf.workflow("one", retries=2)
+    async def one(ctx: Context, step: AsyncStep) -> int:
+        task = asyncio.current_task()
+        if has_been_cancelled and task is not None:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
+        await step.run("pay", paid.append, 1)
+        return 5
+
+    with caplog.at_level(logging.WARNING, "runr_workflows"):
+        run = TestEngine(wf).run("one")
+    assert (len(paid), run.status, run.output) == (1, "completed", 5), run.error
+    assert "the result stands" in caplog.text
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), asyncio.CancelledError()])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_so_it_is_where_nothing_is_awaited(error: BaseException, is_async: bool) -> None:
+    wf = app(Raises("step_ends", error), Raises("invocation_ends", error))
+    define(wf, is_async)
+    run = TestEngine(wf).run("told")
+    assert (run.output, [len(step.attempts) for step in run.steps.values()]) == (5, [1, 0, 1])
+
+
+@pytest.mark.parametrize("kind", [StoppedExporter, Exits])
+@pytest.mark.parametrize("hook", ["invocation_starts", "step_starts", "encode"])
+def test_before_the_ends_it_fails_by_name(hook: str, kind: type[Any]) -> None:
+    wf = app(kind(hook))
+
+    @wf.workflow("one", retries=0)
+    async def one(ctx: Context, step: AsyncStep) -> int:
+        return await step.run("double", double, 1)
+
+    run = TestEngine(wf).run("one")
+    assert run.error is not None
+    assert run.error["name"] == "MiddlewareError"
+    assert f"{kind.__name__}.__init__.<locals>.hooked raised" in run.error["message"]
 
 
 def test_arguments_that_cannot_be_encoded_are_left_out() -> None:

@@ -62,9 +62,8 @@ class Context:
         """The attempt that has failed in this invocation, of the function or of the step that ended it."""
         return self._replay.failure
 
-    @property
     def keeper(self) -> Replay:
-        """Whether the invocation is over: for what is finished after its function."""
+        """Says whether the invocation is over: for what is finished after its function."""
         return self._replay
 
     def introduce(self) -> None:

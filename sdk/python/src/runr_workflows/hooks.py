@@ -128,7 +128,7 @@ class Hooks:
                 await drive_async(self._before(ctx), _await)
                 value = await fn(ctx, step)
                 # In a task of its own only where it waits: then user code may have left a cancellation behind.
-                value = await drive_async(self.encode(value, "run"), lambda todo: keep(todo(), ctx.keeper))
+                value = await drive_async(self.encode(value, "run"), lambda todo: keep(todo(), ctx.keeper()))
                 outcome = _returned(value)
             except BaseException as error:
                 outcome = _raised(error, ctx)
@@ -144,7 +144,7 @@ class Hooks:
         try:
             await drive_async(self._after(ctx, outcome), _await)
         except asyncio.CancelledError:
-            if not ctx.keeper.is_over:
+            if not ctx.keeper().is_over:
                 _log.warning("invocation_ends was cancelled: the result stands")
 
     def _before(self, ctx: Context) -> Flow:
