@@ -25,10 +25,12 @@ class ApiFailure(Failure):
 class ApiClient:
     """A client of one gateway with one token. Use as an async context manager."""
 
-    def __init__(self, base: str, token: str) -> None:
+    def __init__(self, base: str, token: str, *, tenant: str | None = None) -> None:
+        """`tenant` is the slug of one of the token's tenants; its own if it is left out."""
         self._base = api_root(base)
+        chosen = {} if tenant is None else {"X-Tenant-ID": tenant}
         self._session = aiohttp.ClientSession(
-            headers={"Authorization": f"Bearer {token}"}, timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S)
+            headers={"Authorization": f"Bearer {token}", **chosen}, timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S)
         )
 
     async def __aenter__(self) -> Self:

@@ -97,13 +97,17 @@ MEANINGS = {
 """Variable → meaning, Markdown."""
 
 OUTSIDE = (
-    ("RUNR_HOME", "`runr dev`, `runr doctor`", "The folder of data, ports and passwords; `.runr` in the current one."),
+    (
+        "RUNR_HOME",
+        "`runr dev`, `doctor`, `workflows`, `runs`, `events`",
+        "The folder of data, ports and passwords; `.runr` in the current one.",
+    ),
     (
         "RUNR_API_URL",
-        "`runr workflows`, the client of an SDK",
+        "`runr workflows`, `runs`, `events`; the client of an SDK",
         "The API, as `https://runr.example.com`, with or without `/api`; the command falls back to RUNR_HOME's stack.",
     ),
-    ("RUNR_TOKEN", "`runr workflows`, the client of an SDK", "A token for it."),
+    ("RUNR_TOKEN", "`runr workflows`, `runs`, `events`; the client of an SDK", "A token for it."),
     ("RUNR_POSTGRES_BIN", "`runr dev`, tests", "A `bin` folder of Postgres 15 or newer instead of the wheel's."),
     ("RUNR_NATS_BIN", "`runr dev`, tests", "A `nats-server` program instead of the wheel's."),
     ("RUNR_WORKFLOW_SIGNING_KEY", "the function (SDK)", "The project's signing key. Without it all requests get 500."),

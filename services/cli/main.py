@@ -13,6 +13,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from services.cli.failure import Failure
+from services.cli.runs.grammar import add_events, add_place, add_runs, add_workflow_verbs
 from services.cli.serve import MANIFOLD, MOST_PROCESSES, SERVICES, serve
 from services.core.runtime.service import EXIT_FAILED, EXIT_OK, loop_factory
 
@@ -43,8 +44,9 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser("doctor", help="check the database, NATS and the services")
     part = commands.add_parser("workflows", help="the workflows of a project")
     verbs = part.add_subparsers(dest="verb", required=True, metavar="VERB")
+    add_workflow_verbs(verbs)
     part = verbs.add_parser("sync", help="ask the function for its workflows and declare them")
-    part.add_argument("--project", metavar="SLUG", default="default", help="the project (default: default)")
+    add_place(part)
     part.add_argument(
         "--file",
         nargs="?",
@@ -54,6 +56,8 @@ def parser() -> argparse.ArgumentParser:
     )
     part.add_argument("--json", action="store_true", help="print the API's answer")
     _add_check(verbs)
+    add_runs(commands)
+    add_events(commands)
 
     _add_conformance(commands)
     commands.add_parser("demo", help="watch an order workflow survive a kill -9")
@@ -62,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _add_check(verbs: Any) -> None:
     part = verbs.add_parser("check", help="ask code that is to be deployed whether it fits what is stored")
-    part.add_argument("--project", metavar="SLUG", default="default", help="the project (default: default)")
+    add_place(part)
     part.add_argument("--url", help="where the code answers (default: the project's endpoint)")
     part.add_argument("--key", help="its signing key (default: RUNR_WORKFLOW_SIGNING_KEY, or the project's)")
     part.add_argument("--against-active", action="store_true", help="replay every active run, by dry requests")
@@ -125,6 +129,7 @@ def _command(given: argparse.Namespace) -> Coroutine[Any, Any, int]:
             return check.run(
                 os.environ,
                 project=given.project,
+                tenant=given.tenant,
                 url=given.url,
                 key=given.key,
                 against_active=given.against_active,
@@ -132,10 +137,28 @@ def _command(given: argparse.Namespace) -> Coroutine[Any, Any, int]:
                 most=given.most,
                 as_json=given.json,
             )
+        case "workflows" if given.verb == "list":
+            from services.cli import workflow_list
+
+            return workflow_list.run(os.environ, given)
+        case "workflows" if given.verb in ("pause", "resume"):
+            from services.cli import workflow_pause
+
+            return workflow_pause.run(os.environ, given)
         case "workflows":
             from services.cli import workflows
 
-            return workflows.sync(os.environ, project=given.project, file=given.file, as_json=given.json)
+            return workflows.sync(
+                os.environ, project=given.project, tenant=given.tenant, file=given.file, as_json=given.json
+            )
+        case "runs":
+            from services.cli.runs import command as runs
+
+            return runs.run(os.environ, given)
+        case "events":
+            from services.cli import events
+
+            return events.run(os.environ, given)
         case "conformance":
             from services.cli.conformance import command
 

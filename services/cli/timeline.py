@@ -2,37 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-_HEAD = f"  {'step':<22} {'kind':<15} {'status':<10} {'attempts':>8} {'from':>9} {'to':>9}"
+from services.cli.table import one_line
+
+_NARROWEST, _WIDEST = 22, 60
 
 
 def timeline(run: Mapping[str, Any]) -> str:
     """The timeline of a run as `GET /runs/{id}` shows it; times are seconds since the run was created."""
-    created = _instant(run["created_at"])
-    lines = [f"Run {run['id']} of {run['workflow']}: {run['status']}", _HEAD]
+    return f"{heading(run)}\n{steps_shown(run)}"
+
+
+def heading(run: Mapping[str, Any]) -> str:
+    """The run in one line."""
+    return f"Run {run['id']} of {run['workflow']}: {run['status']}"
+
+
+def steps_shown(run: Mapping[str, Any]) -> str:
+    """The steps of a run, a line each, and below it what is to be known about it."""
+    created = instant(run["created_at"])
+    width = min(max([_NARROWEST, *(len(step["id"]) for step in run["steps"])]), _WIDEST)
+    lines = [f"  {'step':<{width}} {'kind':<15} {'status':<10} {'attempts':>8} {'from':>9} {'to':>9}"]
     for step in run["steps"]:
         lines.append(
-            f"  {step['id']:<22} {step['kind']:<15} {step['status']:<10} {len(step['attempts']) or 1:>8}"
+            f"  {one_line(step['id']):<{width}} {step['kind']:<15} {step['status']:<10}"
+            f" {len(step['attempts']) or 1:>8}"
             f" {_offset(step['started_at'], created)} {_offset(step['ended_at'], created)}"
         )
         lines += [_fault("attempt", attempt, created) for attempt in step["attempts"] if attempt["error"]]
+        lines += [f"    {note}" for note in _notes(step)]
     lines += [_fault("function attempt", attempt, created) for attempt in run["attempts"] if attempt["error"]]
     return "\n".join(lines) + "\n"
+
+
+def _notes(step: Mapping[str, Any]) -> Iterator[str]:
+    """What an open step is about, and the run that it started."""
+    wait = step["wait"]
+    if step["status"] == "waiting" and wait and wait["event"]:
+        condition = f" if {one_line(wait['condition'])}" if wait["condition"] else ""
+        until = f" until {wait['timeout_at']}" if wait["timeout_at"] else ""
+        yield f"waits for {one_line(wait['event'])}{condition}{until}"
+        yield from (f"warning: {one_line(warning)}" for warning in wait["warnings"])
+    elif step["ended_at"] is None and step["wake_at"]:
+        yield f"{'next attempt at' if step['status'] == 'retrying' else 'until'} {step['wake_at']}"
+    if step["child_run_id"]:
+        yield f"run {step['child_run_id']}"
 
 
 def _fault(what: str, attempt: Mapping[str, Any], created: datetime | None) -> str:
     error = attempt["error"]
     when = _offset(attempt["ended_at"] or attempt["started_at"], created).strip()
-    return f"    {what} {attempt['attempt']} failed at {when}: {error['name']}: {error['message']}"
+    said = one_line(f"{error['name']}: {error['message']}")
+    return f"    {what} {attempt['attempt']} failed at {when}: {said}"
 
 
-def _instant(text: str | None) -> datetime | None:
+def instant(text: str | None) -> datetime | None:
+    """A time as the API writes it."""
     return datetime.fromisoformat(text) if text else None
 
 
 def _offset(text: str | None, created: datetime | None) -> str:
-    at = _instant(text)
+    at = instant(text)
     return f"{(at - created).total_seconds():>8.2f}s" if at and created else f"{'-':>9}"

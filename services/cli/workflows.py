@@ -16,16 +16,19 @@ from urllib.parse import quote
 from services.cli.api import ApiClient
 from services.cli.failure import Failure
 from services.cli.function import is_http_url
+from services.cli.table import counted
 from services.core.runtime.service import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from services.embedded.home import Home
 
 
-async def sync(environ: Mapping[str, str], *, project: str, file: str | None, as_json: bool) -> int:
+async def sync(
+    environ: Mapping[str, str], *, project: str, file: str | None, as_json: bool, tenant: str | None = None
+) -> int:
     """Prints what is declared after the sync; 1 when neither the function nor the file could be declared."""
     text = None if file is None else _read(file)
     base, token = reach_api(environ)
     path = f"/api/projects/{quote(project, safe='')}"
-    async with ApiClient(base, token) as api:
+    async with ApiClient(base, token, tenant=tenant) as api:
         stored = None
         if text is not None:
             stored = await api.call("PUT", f"{path}/definitions-file", raw=text)
@@ -73,7 +76,7 @@ def _tell(project: str, synced: Mapping[str, Any], stored: Mapping[str, Any] | N
     status = synced["sync"]
     lines = []
     if stored is not None:
-        lines.append(f"stored    a file of {stored['workflows']} workflows")
+        lines.append(f"stored    a file of {counted(stored['workflows'], 'workflow')}")
         lines += [f"warning   {warning}" for warning in stored["warnings"]]
     if _is_workers_own(synced):
         lines.append(f"{'workers':10}{project} is served by workers: nothing to sync")

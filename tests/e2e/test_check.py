@@ -159,7 +159,7 @@ async def test_runs_that_would_diverge_are_named_before_the_deploy(
             assert lines[1:] == [
                 f"DIVERGES  {runs['order']}  order, sleeping: step 'charge': it has a result, and the code comes to"
                 " 'insure', a run, without calling it",
-                f"checked   1 active runs of {rest.project}, 1 would diverge",
+                f"checked   1 active run of {rest.project}, 1 would diverge",
             ]
         for run in runs.values():
             await rest.ok("POST", f"/runs/{run}/cancel", {})

@@ -22,6 +22,7 @@ from services.cli.conformance.command import KEY_VARIABLE, verifies_tls
 from services.cli.conformance.wire import Place
 from services.cli.failure import Failure
 from services.cli.function import is_http_url
+from services.cli.table import counted
 from services.cli.workflows import reach_api
 from services.core.runtime.service import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 
@@ -47,10 +48,11 @@ async def run(
     workflow: str | None,
     most: int,
     as_json: bool,
+    tenant: str | None = None,
 ) -> int:
     """Prints the runs that would diverge; 1 if there are any, or if not every run could be asked about."""
     base, token = reach_api(environ)
-    async with ApiClient(base, token) as api:
+    async with ApiClient(base, token, tenant=tenant) as api:
         check = _Check(api, f"/api/projects/{quote(project, safe='')}")
         where = url or await check.endpoint()
         if not is_http_url(where):
@@ -138,9 +140,9 @@ def _tell(
             lines.append(f"DIVERGES  {each.run.id}  {each.run.workflow}, {each.run.status}: {_words(each.divergence)}")
     if found is not None:
         bad = sum(each.divergence is not None for each in found)
-        lines.append(f"checked   {len(found)} active runs of {project}, {bad} would diverge")
+        lines.append(f"checked   {counted(len(found), 'active run')} of {project}, {bad} would diverge")
     if left:
-        lines.append(f"left      there are more than {most} active runs: say --most, or check by --workflow")
+        lines.append(f"left      there are more than {counted(most, 'active run')}: say --most, or check by --workflow")
     sys.stdout.write("\n".join(lines) + "\n")
 
 

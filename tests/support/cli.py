@@ -1,0 +1,64 @@
+"""The `runr` command as a shell starts it, told by its environment where the API is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from services.core.runtime.python_child import python_command, python_environ
+from tests.support.rest import Rest
+
+_LIMIT_S = 90
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a command said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """Its output as one JSON document."""
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[list[str]]:
+        """The words of each line of its output."""
+        return [line.split() for line in self.out.splitlines()]
+
+
+class Shell:
+    """Runs commands against the gateway of a client, with its token."""
+
+    def __init__(self, rest: Rest, folder: Path, **environ: str) -> None:
+        self._folder = folder
+        self._environ = {"RUNR_API_URL": rest.base, "RUNR_TOKEN": rest.token, "RUNR_HOME": str(folder), **environ}
+
+    async def runr(self, *words: str, stdin: str = "") -> Said:
+        """One command, once it has ended."""
+        return await asyncio.to_thread(self._run, words, stdin)
+
+    async def ok(self, *words: str, stdin: str = "") -> Said:
+        """One command that must succeed without a word on stderr."""
+        said = await self.runr(*words, stdin=stdin)
+        assert (said.code, said.err) == (0, ""), said
+        return said
+
+    def _run(self, words: tuple[str, ...], stdin: str) -> Said:
+        ended = subprocess.run(
+            python_command("services.cli.main", *words),
+            env=python_environ({"PATH": "/usr/bin", **self._environ}),
+            cwd=self._folder,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=_LIMIT_S,
+        )
+        return Said(ended.returncode, ended.stdout, ended.stderr)
