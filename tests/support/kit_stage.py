@@ -98,7 +98,7 @@ class KitStage:
         """As in `Stage`."""
         return dict((await self._engine.finish_async(self._run(run))).history)
 
-    def _run(self, id: str) -> TestRun:
+    def _run(self, id: str) -> TestRun[Any]:
         return next(run for run in self._engine.runs if run.id == id)
 
 

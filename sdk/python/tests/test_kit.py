@@ -18,6 +18,7 @@ from runr_workflows import (
     NonRetriableError,
     RetryAfterError,
     Step,
+    StepArgumentError,
     StepError,
     Workflows,
 )
@@ -123,6 +124,46 @@ async def test_async_workflows_run_on_the_loop_of_the_test(wf: Workflows) -> Non
     await engine.advance_async("1d")
     assert run.output is True
     assert (await engine.run_async("mine")).output is True
+
+
+async def test_a_workflow_may_be_given_as_its_function(wf: Workflows) -> None:
+    @wf.workflow("double")
+    def double(ctx: Context, step: Step) -> int:
+        return int(ctx.event["data"]["n"]) * 2
+
+    run = TestEngine(wf).run(double, {"n": 2})
+    assert (run.output, repr(run)) == (4, "<TestRun of double: completed>")
+    assert (await TestEngine(wf).start_async(double, {"n": 3})).output == 6
+    with pytest.raises(StepArgumentError, match=r"a function decorated with @wf\.workflow"):
+        TestEngine(wf).run(charge)  # type: ignore[call-overload]
+
+
+def test_what_a_run_shows_is_for_tests(wf: Workflows) -> None:
+    wf.workflow("order")(order)
+    shown = [name for name in dir(TestEngine(wf).start("order", {"order_id": "o-1"})) if not name.startswith("_")]
+    assert shown == sorted(
+        [
+            "attempt",
+            "attempts",
+            "children",
+            "ended",
+            "error",
+            "event",
+            "executed",
+            "history",
+            "id",
+            "idempotency_key",
+            "lost",
+            "output",
+            "parent",
+            "replay_of",
+            "source",
+            "status",
+            "steps",
+            "timeline",
+            "workflow",
+        ]
+    )
 
 
 def test_errors_decide_about_attempts(wf: Workflows) -> None:

@@ -91,15 +91,21 @@ def wait_call(
 
 def invoke_call(user_id: str, workflow: object, data: Mapping[str, Any] | None, timeout: Duration | None) -> StepCall:
     """`step.invoke`: `workflow` is a name or a decorated workflow function of the same project."""
-    name = workflow if isinstance(workflow, str) else getattr(workflow, "__runr_workflow__", None)
-    if not isinstance(name, str):
-        raise StepArgumentError(f"workflow: a name or a function decorated with @wf.workflow, not {workflow!r:.100}")
+    name = workflow_name(workflow)
     if data is not None and not isinstance(data, Mapping):
         raise StepArgumentError(f"data: an object (dict), not {type(data).__name__}")
     fields: dict[str, object] = {"workflow": name, "data": {} if data is None else dict(data)}
     if timeout is not None:
         fields["timeout"] = duration_field(timeout, "timeout")
     return StepCall("invoke", user_id, fields)
+
+
+def workflow_name(workflow: object) -> str:
+    """The name of a workflow that is given as its name or function. Raises StepArgumentError for anything else."""
+    name = workflow if isinstance(workflow, str) else getattr(workflow, "__runr_workflow__", None)
+    if not isinstance(name, str):
+        raise StepArgumentError(f"workflow: a name or a function decorated with @wf.workflow, not {workflow!r:.100}")
+    return name
 
 
 def send_call(user_id: str, events: OutgoingEvent | Sequence[OutgoingEvent]) -> StepCall:

@@ -92,6 +92,12 @@ def ask() -> None:
             assert_type(run["error"]["message"] if run["error"] else None, str | None)
 
 
+async def test_async() -> None:
+    engine = TestEngine(wf)
+    assert_type((await engine.run_async(child)).output, int)
+    assert_type(await engine.start_async(orders), TestRun[dict[str, bool]])
+
+
 async def ask_async() -> None:
     async with AsyncClient() as client:
         run = await client.start(child, {"n": 1})
@@ -103,7 +109,9 @@ async def ask_async() -> None:
 
 def test() -> None:
     engine = TestEngine(wf, faults=[returns("len", 5)], stubs={"child": 1}, crash_after=3)
-    assert_type(engine.run("orders", {"n": 1}, faults=[fails("charge", ValueError("no"), times=2)]), TestRun)
+    assert_type(engine.run("orders", {"n": 1}, faults=[fails("charge", ValueError("no"), times=2)]), TestRun[Any])
+    assert_type(engine.run(orders, {"n": 1}).output, dict[str, bool])
+    assert_type(engine.finish(engine.start(child, delay="1h")), TestRun[int])
     assert_type(engine.send("order.created"), Sent)
     assert_type(engine.send("order.created", when_waiting="shipped"), Sent | None)
     assert_type(every_crash(wf, lambda engine: engine.run("orders")), int)

@@ -40,20 +40,20 @@ class Answers:
     """Applies answers. `waits` is told of each wait that has been opened."""
 
     def __init__(
-        self, world: World, events: Events, stubs: Mapping[str, Stub], waits: Callable[[TestRun, StoredStep], None]
+        self, world: World, events: Events, stubs: Mapping[str, Stub], waits: Callable[[TestRun[Any], StoredStep], None]
     ) -> None:
         self._world = world
         self._events = events
         self._stubs = stubs
         self._waits = waits
 
-    def apply(self, run: TestRun, ops: Sequence[Op]) -> None:
+    def apply(self, run: TestRun[Any], ops: Sequence[Op]) -> None:
         """The ops of one answer."""
         fresh = [op for op in ops if "id" not in op or not self._is_memoized(run, op["id"])]
         if not fresh:
             self._strike(run, ops[0]["id"])
             return
-        run.repeats = 0
+        run._repeats = 0
         for op in fresh:
             if op["op"] == "run_completed":
                 self._completed(run, op)
@@ -61,7 +61,7 @@ class Answers:
             if op["op"] == "run_failed":
                 self.function_failed(run, op["error"], op)
                 return
-            if op["id"] not in run.steps and run.memoized >= MAX_STEPS:
+            if op["id"] not in run.steps and run._memoized >= MAX_STEPS:
                 message = f"step {op['id']!r} would be number {MAX_STEPS + 1} and a run has at most {MAX_STEPS} steps"
                 self._fail(run, {"name": "LimitExceeded", "message": message})
                 return
@@ -69,13 +69,15 @@ class Answers:
                 return
         self._world.go_on(run)
 
-    def function_failed(self, run: TestRun, error: Error, op: Op | None = None, *, told: str = "run_failed") -> None:
+    def function_failed(
+        self, run: TestRun[Any], error: Error, op: Op | None = None, *, told: str = "run_failed"
+    ) -> None:
         """A failed attempt of the function. `told` is what the timeline calls it."""
         asked = op or {}
-        run.failures += 1
-        number = run.failures
+        run._failures += 1
+        number = run._failures
         run.attempts.append(self._attempt(number, error))
-        is_final = bool(asked.get("non_retriable")) or number >= run.max_attempts
+        is_final = bool(asked.get("non_retriable")) or number >= run._max_attempts
         if not is_final or told != "run_failed":
             self._world.tell(run, told, None, "failed" if is_final else "queued", attempt=number, error=error)
         if is_final:
@@ -83,14 +85,14 @@ class Answers:
         else:
             self._world.pause(run, self._retry_at(asked, number))
 
-    def _step(self, run: TestRun, op: Op) -> bool:
+    def _step(self, run: TestRun[Any], op: Op) -> bool:
         """Applies the op of a step. Whether the run goes on at once, with the next op or another invocation."""
         if op["op"] == "step_failed":
             return self._step_failed(run, op)
-        run.failures = 0
+        run._failures = 0
         step = self._new(run, op)
         if step.kind != "run":
-            refuse_faults(run.scripts, run.workflow, step.id, step.kind)
+            refuse_faults(run._scripts, run.workflow, step.id, step.kind)
         try:
             return self._APPLY[op["op"]](self, run, step, op)
         except _BadField as fault:
@@ -99,14 +101,14 @@ class Answers:
             self._world.go_on(run)
             return False
 
-    def _new(self, run: TestRun, op: Op) -> StoredStep:
+    def _new(self, run: TestRun[Any], op: Op) -> StoredStep:
         kind = _KINDS.get(op["op"]) or str(op["op"])
         found = run.steps.get(op["id"]) or StoredStep(op["id"], op["name"], kind, started_ms=self._world.now_ms)
         found.input = op.get("input", found.input)
         return found
 
     def _store(
-        self, run: TestRun, step: StoredStep, op: str, *, output: Any = None, error: Error | None = None
+        self, run: TestRun[Any], step: StoredStep, op: str, *, output: Any = None, error: Error | None = None
     ) -> None:
         """A step has its result."""
         run.steps[step.id] = step
@@ -114,18 +116,18 @@ class Answers:
         step.output, step.error, step.ended_ms, step.wake_ms = output, error, self._world.now_ms, None
         self._world.tell(run, op, step.id, step.status, attempt=max(len(step.attempts), 1), error=error)
 
-    def _step_completed(self, run: TestRun, step: StoredStep, op: Op) -> bool:
+    def _step_completed(self, run: TestRun[Any], step: StoredStep, op: Op) -> bool:
         output = _payload(op.get("output"), "output")
         step.attempts.append(self._attempt(len(step.attempts) + 1, None))
         self._store(run, step, "step_completed", output=output)
         return True
 
-    def _step_failed(self, run: TestRun, op: Op) -> bool:
+    def _step_failed(self, run: TestRun[Any], op: Op) -> bool:
         step, error = self._new(run, op), op["error"]
         number = len(step.attempts) + 1
         step.attempts.append(self._attempt(number, error))
-        if op.get("non_retriable") or number >= op.get("max_attempts", run.max_attempts):
-            run.failures = 0
+        if op.get("non_retriable") or number >= op.get("max_attempts", run._max_attempts):
+            run._failures = 0
             self._store(run, step, "step_failed", error=error)
             return True
         run.steps[step.id] = step
@@ -134,7 +136,7 @@ class Answers:
         self._world.pause(run, step.wake_ms)
         return False
 
-    def _sleep(self, run: TestRun, step: StoredStep, op: Op) -> bool:
+    def _sleep(self, run: TestRun[Any], step: StoredStep, op: Op) -> bool:
         now_ms = self._world.now_ms
         if op.get("until") is not None:
             due_ms = _unix_ms(op["until"])
@@ -150,7 +152,7 @@ class Answers:
         self._world.open(run, step, "sleeping", due_ms)
         return False
 
-    def _wait_for_event(self, run: TestRun, step: StoredStep, op: Op) -> bool:
+    def _wait_for_event(self, run: TestRun[Any], step: StoredStep, op: Op) -> bool:
         fault = listener_fault(op["event"])
         if fault is not None:
             raise _BadField(f"event {json.dumps(op['event'])}: {fault}")
@@ -158,7 +160,7 @@ class Answers:
             _check(op, field, read)
         holds = condition(op.get("match"), op.get("if"))
         lookback = op.get("lookback")
-        since_ms = run.created_ms if lookback == "run" else None
+        since_ms = run._created_ms if lookback == "run" else None
         if since_ms is None and lookback is not None:
             since_ms = self._world.now_ms - (_duration(op, "lookback") or 0)
         shown = {"event": op["event"], "if": _shown(op), "timeout_ms": _duration(op, "timeout")}
@@ -169,7 +171,7 @@ class Answers:
             self._waits(run, step)
         return False
 
-    def _invoke(self, run: TestRun, step: StoredStep, op: Op) -> bool:
+    def _invoke(self, run: TestRun[Any], step: StoredStep, op: Op) -> bool:
         name = op["workflow"]
         if not _WORKFLOW.fullmatch(name) or name in ("app", "sync"):
             raise _BadField(f"workflow {json.dumps(name)} is not a workflow's name")
@@ -194,7 +196,7 @@ class Answers:
             self._join(run, step, child)
         return False
 
-    def _join(self, run: TestRun, step: StoredStep, child: TestRun) -> None:
+    def _join(self, run: TestRun[Any], step: StoredStep, child: TestRun[Any]) -> None:
         """The idempotency of an invoked workflow has led to a run that exists."""
         if child.ended:
             self._world.child_ended(run, step, child)
@@ -203,7 +205,7 @@ class Answers:
             message = f"the idempotency key of the invoked workflow leads to {where}: neither could ever go on"
             self._world.deliver(run, step, error={"name": "InvokeError", "message": message})
 
-    def _play(self, run: TestRun, step: StoredStep, name: str, stub: Stub, data: dict[str, Any]) -> None:
+    def _play(self, run: TestRun[Any], step: StoredStep, name: str, stub: Stub, data: dict[str, Any]) -> None:
         try:
             output = _payload(stub(data), f"the output of the stub of {name!r}")
         except Exception as error:
@@ -211,7 +213,7 @@ class Answers:
         else:
             self._world.deliver(run, step, output)
 
-    def _send_event(self, run: TestRun, step: StoredStep, op: Op) -> bool:
+    def _send_event(self, run: TestRun[Any], step: StoredStep, op: Op) -> bool:
         for place, event in enumerate(op["events"]):
             fault = sender_fault(event["name"])
             if fault is not None:
@@ -227,7 +229,7 @@ class Answers:
         step.output = {"ids": sent}
         return not run.ended
 
-    _APPLY: Mapping[str, Callable[[Answers, TestRun, StoredStep, Op], bool]] = {
+    _APPLY: Mapping[str, Callable[[Answers, TestRun[Any], StoredStep, Op], bool]] = {
         "step_completed": _step_completed,
         "sleep": _sleep,
         "wait_for_event": _wait_for_event,
@@ -235,35 +237,35 @@ class Answers:
         "send_event": _send_event,
     }
 
-    def _open(self, run: TestRun, step: StoredStep, wait: dict[str, Any], timeout_ms: int | None) -> None:
+    def _open(self, run: TestRun[Any], step: StoredStep, wait: dict[str, Any], timeout_ms: int | None) -> None:
         if timeout_ms == 0:
             raise _BadField("timeout: must be longer than zero")
         due_ms = self._world.now_ms + (DEFAULT_WAIT_MS if timeout_ms is None else timeout_ms)
-        due_ms = min(due_ms, run.deadline_ms)
+        due_ms = min(due_ms, run._deadline_ms)
         step.wait = {**wait, "timeout_at": time_text(due_ms), "warnings": []}
         self._world.open(run, step, "waiting", due_ms)
 
-    def _completed(self, run: TestRun, op: Op) -> None:
+    def _completed(self, run: TestRun[Any], op: Op) -> None:
         try:
             self._world.end(run, "completed", output=_payload(op.get("output"), "output"))
         except _BadField as fault:
             self._fail(run, {"name": fault.name, "message": f"run_completed: {fault}"})
 
-    def _fail(self, run: TestRun, error: Error) -> None:
+    def _fail(self, run: TestRun[Any], error: Error) -> None:
         self.function_failed(run, error, {"non_retriable": True})
 
-    def _strike(self, run: TestRun, step_id: str) -> None:
-        run.repeats += 1
-        if run.repeats < MOST_REPEATS:
+    def _strike(self, run: TestRun[Any], step_id: str) -> None:
+        run._repeats += 1
+        if run._repeats < MOST_REPEATS:
             self._world.go_on(run)
             return
         message = (
-            f"the function answered step {step_id!r}, which has a stored result, {run.repeats} times in a row: "
+            f"the function answered step {step_id!r}, which has a stored result, {run._repeats} times in a row: "
             "code between steps must take the same way on every invocation"
         )
         self._fail(run, {"name": "NonDeterminismError", "message": message})
 
-    def _is_memoized(self, run: TestRun, step_id: str) -> bool:
+    def _is_memoized(self, run: TestRun[Any], step_id: str) -> bool:
         return step_id in run.steps and run.steps[step_id].memo is not None
 
     def _attempt(self, number: int, error: Error | None) -> dict[str, Any]:

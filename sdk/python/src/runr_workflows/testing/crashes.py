@@ -16,7 +16,7 @@ class CrashError(AssertionError):
     """A crash has changed what comes of a scenario, or has executed a step again that had its result."""
 
 
-def outcome(run: TestRun) -> Outcome:
+def outcome(run: TestRun[Any]) -> Outcome:
     """What came of a run: its status, output and error, and of each step id, status and output."""
     return {
         "workflow": run.workflow,
@@ -38,7 +38,7 @@ def every_crash(
     app: App,
     scenario: Callable[[TestEngine], object],
     *,
-    same: Callable[[TestRun], Any] = outcome,
+    same: Callable[[TestRun[Any]], Any] = outcome,
     faults: Sequence[Fault] = (),
     stubs: Mapping[str, Any] | None = None,
     strict: bool = True,
@@ -80,7 +80,7 @@ def every_crash(
     return 2 * clean.ops
 
 
-def _check_executions(run: TestRun, place: str) -> None:
+def _check_executions(run: TestRun[Any], place: str) -> None:
     for step, times in run.executed.items():
         stored = len(run.steps[step].attempts) if step in run.steps else 0
         if times != stored + run.lost[step]:

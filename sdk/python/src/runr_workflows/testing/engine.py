@@ -6,18 +6,21 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from itertools import count
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any, TypeVar, Unpack, overload
 
+from ..calls import workflow_name
 from ..drive import drive, drive_async
 from ..duration import parse_duration, time_field
 from ..endpoint import Answer
 from ..errors import Duration
 from ..event import Event
+from ..workflow_function import WorkflowFunction
 from ..workflows import Workflows
 from .answers import Answers, Stub
 from .declared import declared
 from .events import Events, Sent, sender_fault
 from .invoking import InMemoryEndpoint, ops_of, request_text
+from .options import SendOptions, StartOptions
 from .script import Fault, Script
 from .stored import StoredStep, TestRun, moment
 from .timers import Action, Timers
@@ -33,32 +36,7 @@ Flow = Generator[str, Answer, None]
 """Yields requests to the function, and is sent its answers."""
 App = Workflows | Callable[[], Workflows]
 Data = Mapping[str, Any] | None
-
-
-class StartOptions(TypedDict, total=False):
-    """How a run is started.
-
-    `event`: the trigger event, by its name and data, in place of a start over the API. `faults` are of this run
-    and of those that it invokes.
-    """
-
-    event: tuple[str, Mapping[str, Any]] | None
-    idempotency_key: str | None
-    delay: Duration | None
-    at: datetime | str | None
-    faults: Sequence[Fault]
-
-
-class SendOptions(TypedDict, total=False):
-    """When an event is sent: at once, `after` a duration, `at` a time, or once a run waits in the step `when_waiting`.
-
-    `id` deduplicates.
-    """
-
-    id: str | None
-    after: Duration | None
-    at: datetime | str | None
-    when_waiting: str | None
+T = TypeVar("T")
 
 
 class TestEngine:
@@ -97,7 +75,7 @@ class TestEngine:
         self._invocations = 0
         self._strict = strict
         self._checked = 0
-        self._own_scripts: list[tuple[TestRun, Script]] = []
+        self._own_scripts: list[tuple[TestRun[Any], Script]] = []
         self._keys = count()
         self._scripted: dict[str, list[Action]] = {}
         registry = self._boot()
@@ -113,7 +91,7 @@ class TestEngine:
         return moment(self._timers.now_ms)
 
     @property
-    def runs(self) -> list[TestRun]:
+    def runs(self) -> list[TestRun[Any]]:
         """All runs so far, in the order of their start."""
         return list(self._world.runs)
 
@@ -127,25 +105,47 @@ class TestEngine:
         """Ids of steps that `send(…, when_waiting=…)` was told of and that no run has waited in."""
         return [step for step, sends in self._scripted.items() if sends]
 
-    def run(self, workflow: str, data: Data = None, **options: Unpack[StartOptions]) -> TestRun:
-        """Starts a run, and lets time pass until it has ended."""
+    @overload
+    def run(self, workflow: WorkflowFunction[T], data: Data = None, **options: Unpack[StartOptions]) -> TestRun[T]: ...
+    @overload
+    def run(self, workflow: str, data: Data = None, **options: Unpack[StartOptions]) -> TestRun[Any]: ...
+    def run(self, workflow: Any, data: Data = None, **options: Unpack[StartOptions]) -> TestRun[Any]:
+        """Starts a run of a workflow, by its function or name, and lets time pass until it has ended."""
         run = self._started(workflow, data, **options)
         drive(self._until(_FOREVER, run), self._perform)
         return run
 
-    async def run_async(self, workflow: str, data: Data = None, **options: Unpack[StartOptions]) -> TestRun:
+    @overload
+    async def run_async(
+        self, workflow: WorkflowFunction[T], data: Data = None, **options: Unpack[StartOptions]
+    ) -> TestRun[T]: ...
+    @overload
+    async def run_async(self, workflow: str, data: Data = None, **options: Unpack[StartOptions]) -> TestRun[Any]: ...
+    async def run_async(self, workflow: Any, data: Data = None, **options: Unpack[StartOptions]) -> TestRun[Any]:
         """As `run`, with the workflow on the running loop."""
         run = self._started(workflow, data, **options)
         await drive_async(self._until(_FOREVER, run), self._perform_async)
         return run
 
-    def start(self, workflow: str, data: Data = None, **options: Unpack[StartOptions]) -> TestRun:
+    @overload
+    def start(
+        self, workflow: WorkflowFunction[T], data: Data = None, **options: Unpack[StartOptions]
+    ) -> TestRun[T]: ...
+    @overload
+    def start(self, workflow: str, data: Data = None, **options: Unpack[StartOptions]) -> TestRun[Any]: ...
+    def start(self, workflow: Any, data: Data = None, **options: Unpack[StartOptions]) -> TestRun[Any]:
         """Starts a run, and executes what it comes to before time has to pass."""
         run = self._started(workflow, data, **options)
         self._settle()
         return run
 
-    async def start_async(self, workflow: str, data: Data = None, **options: Unpack[StartOptions]) -> TestRun:
+    @overload
+    async def start_async(
+        self, workflow: WorkflowFunction[T], data: Data = None, **options: Unpack[StartOptions]
+    ) -> TestRun[T]: ...
+    @overload
+    async def start_async(self, workflow: str, data: Data = None, **options: Unpack[StartOptions]) -> TestRun[Any]: ...
+    async def start_async(self, workflow: Any, data: Data = None, **options: Unpack[StartOptions]) -> TestRun[Any]:
         """As `start`, with the workflow on the running loop."""
         run = self._started(workflow, data, **options)
         await self._settle_async()
@@ -179,12 +179,12 @@ class TestEngine:
         """As `advance`, with the workflows on the running loop."""
         await drive_async(self._until(self._timers.now_ms + parse_duration(duration)), self._perform_async)
 
-    def finish(self, run: TestRun) -> TestRun:
+    def finish(self, run: TestRun[T]) -> TestRun[T]:
         """Lets time pass until the run has ended."""
         drive(self._until(_FOREVER, run), self._perform)
         return run
 
-    async def finish_async(self, run: TestRun) -> TestRun:
+    async def finish_async(self, run: TestRun[T]) -> TestRun[T]:
         """As `finish`, with the workflows on the running loop."""
         await drive_async(self._until(_FOREVER, run), self._perform_async)
         return run
@@ -194,7 +194,7 @@ class TestEngine:
         for run in self._world.runs:  # also those that are appended meanwhile
             self.finish(run)
 
-    def cancel(self, run: TestRun) -> None:
+    def cancel(self, run: TestRun[Any]) -> None:
         """Cancels an active run, and its active children. Raises ValueError for one that has ended."""
         if run.ended:
             raise ValueError(f"the run has ended already: {run.status}")
@@ -203,7 +203,7 @@ class TestEngine:
 
     def _started(
         self,
-        workflow: str,
+        workflow: WorkflowFunction[Any] | str,
         data: Data = None,
         *,
         event: tuple[str, Mapping[str, Any]] | None = None,
@@ -211,17 +211,18 @@ class TestEngine:
         delay: Duration | None = None,
         at: datetime | str | None = None,
         faults: Sequence[Fault] = (),
-    ) -> TestRun:
-        if workflow not in self._world.workflows:
+    ) -> TestRun[Any]:
+        called = workflow_name(workflow)
+        if called not in self._world.workflows:
             known = ", ".join(self._world.workflows) or "none"
-            raise LookupError(f"the workflow {workflow!r} is not registered; there is {known}")
+            raise LookupError(f"the workflow {called!r} is not registered; there is {known}")
         if event is not None and data is not None:
             raise ValueError("data and event exclude each other: the event has its own data")
         name, given = event or ("runr/api.start", data)
         made = self._events.make(name, given, seed=f"test {next(self._keys)}")
         script = Script(faults)
         run, _ = self._world.start(
-            workflow,
+            called,
             made,
             _source(name),
             due_ms=self._when(delay, at),
@@ -271,13 +272,13 @@ class TestEngine:
         return None if delay is None else self._timers.now_ms + parse_duration(delay)
 
     def _when_waiting(self, step: str, send: Action) -> None:
-        waits = (run.open_step for run in self._world.runs)
+        waits = (run._open_step for run in self._world.runs)
         if any(found is not None and found.id == step and found.kind == "wait_for_event" for found in waits):
             send()
         else:
             self._scripted.setdefault(step, []).append(send)
 
-    def _waits(self, run: TestRun, step: StoredStep) -> None:
+    def _waits(self, run: TestRun[Any], step: StoredStep) -> None:
         sends = self._scripted.get(step.id)
         if sends:
             self._timers.at(self._timers.now_ms, sends.pop(0))
@@ -288,7 +289,7 @@ class TestEngine:
     async def _settle_async(self) -> None:
         await drive_async(self._until(self._timers.now_ms), self._perform_async)
 
-    def _until(self, ms: int, run: TestRun | None = None) -> Flow:
+    def _until(self, ms: int, run: TestRun[Any] | None = None) -> Flow:
         """Executes what is due until then; no longer than until this run has ended."""
         yield from self._execute()
         while run is None or not run.ended:
@@ -320,9 +321,9 @@ class TestEngine:
                 raise RuntimeError(f"{MOST_INVOCATIONS} invocations, and no end: {run.timeline[-1]}")
             yield from self._invoke(run)
 
-    def _invoke(self, run: TestRun) -> Flow:
+    def _invoke(self, run: TestRun[Any]) -> Flow:
         run.status = "running"
-        run.started_ms = self._timers.now_ms if run.started_ms is None else run.started_ms
+        run._started_ms = self._timers.now_ms if run._started_ms is None else run._started_ms
         before = run.executed.copy()
         answer = yield request_text(run, ts=self._timers.now_ms // 1000, max_ops=self._room(run))
         try:
@@ -342,14 +343,14 @@ class TestEngine:
         if self._stored.intersection(made):
             self._boot()
 
-    def _room(self, run: TestRun) -> int | None:
+    def _room(self, run: TestRun[Any]) -> int | None:
         """`max_ops` of the next request; after a failed attempt of the function, steps go one by one for a while."""
         most = self._world.workflows[run.workflow].max_ops
         if most is None:
             return None
-        if run.failures > 0:
-            run.one_by_one_until = run.memoized + most
-        return None if run.memoized < run.one_by_one_until else most
+        if run._failures > 0:
+            run._one_by_one_until = run._memoized + most
+        return None if run._memoized < run._one_by_one_until else most
 
     def _boot(self) -> Workflows:
         """The process of the function, new."""
@@ -358,7 +359,7 @@ class TestEngine:
         self._endpoint.find = self._find
         return registry
 
-    def _find(self, id: str) -> TestRun | None:
+    def _find(self, id: str) -> TestRun[Any] | None:
         return next((run for run in self._world.runs if run.id == id), None)
 
     def _perform(self, request: str) -> Answer:

@@ -28,7 +28,7 @@ class Sent:
     id: str
     name: str
     duplicate: bool = False
-    runs: list[TestRun] = field(default_factory=list)
+    runs: list[TestRun[Any]] = field(default_factory=list)
     resumed: int = 0
     cancelled: int = 0
 
@@ -97,7 +97,7 @@ class Events:
                 self._world.end(run, "cancelled")
                 sent.cancelled += 1
         for run in active:
-            step = run.open_step
+            step = run._open_step
             if step is not None and self._resumes(event, run, step):
                 self._give(run, step, event)
                 sent.resumed += 1
@@ -109,17 +109,17 @@ class Events:
                 sent.runs.append(run)
         return sent
 
-    def wait(self, run: TestRun, step: StoredStep, holds: Expression, since_ms: int | None) -> bool:
+    def wait(self, run: TestRun[Any], step: StoredStep, holds: Expression, since_ms: int | None) -> bool:
         """A wait has been opened. Whether an event since then, of before now, has resumed it already."""
         step.holds = holds
         for received in self._received if since_ms is not None else ():
             event = received.event
-            if received.at_ms >= (since_ms or 0) and event["id"] not in run.given and self._resumes(event, run, step):
+            if received.at_ms >= (since_ms or 0) and event["id"] not in run._given and self._resumes(event, run, step):
                 self._give(run, step, event)
                 return True
         return False
 
-    def run_ended(self, run: TestRun) -> None:
+    def run_ended(self, run: TestRun[Any]) -> None:
         """The end of a run is an event, if anyone listens to it."""
         name = f"runr/run.{run.status}"
         if not self._is_heard(name):
@@ -144,21 +144,21 @@ class Events:
     def _is_heard(self, name: str) -> bool:
         workflows = self._world.workflows.values()
         listed = any(each.event == name for found in workflows for each in (*found.triggers, *found.cancel_on))
-        waits = (step for run in self._world.runs if (step := run.open_step) is not None and step.wait is not None)
+        waits = (step for run in self._world.runs if (step := run._open_step) is not None and step.wait is not None)
         return listed or any(step.wait and step.wait["event"] == name for step in waits)
 
-    def _cancels(self, event: Event, run: TestRun) -> bool:
+    def _cancels(self, event: Event, run: TestRun[Any]) -> bool:
         for each in self._world.workflows[run.workflow].cancel_on:
-            in_time = each.timeout_ms is None or self._world.now_ms < run.due_ms + each.timeout_ms
+            in_time = each.timeout_ms is None or self._world.now_ms < run._due_ms + each.timeout_ms
             if each.event == event["name"] and in_time and is_true(each.holds((run.event, event))):
                 return True
         return False
 
-    def _resumes(self, event: Event, run: TestRun, step: StoredStep) -> bool:
+    def _resumes(self, event: Event, run: TestRun[Any], step: StoredStep) -> bool:
         if step.holds is None or step.wait is None or step.wait["event"] != event["name"]:
             return False
         return is_true(step.holds((run.event, event)))
 
-    def _give(self, run: TestRun, step: StoredStep, event: Event) -> None:
-        run.given.add(event["id"])
+    def _give(self, run: TestRun[Any], step: StoredStep, event: Event) -> None:
+        run._given.add(event["id"])
         self._world.deliver(run, step, dict(event))

@@ -21,14 +21,14 @@ R = TypeVar("R", bound=Replay)
 class _Scripted(Replay):
     """Executes what the test says in place of the body of a step, and counts bodies."""
 
-    run: TestRun
+    run: TestRun[Any]
 
     def perform(self, call: StepCall, step_id: str) -> StepFlow:
         """As in `Replay`."""
         if call.body is not None and not self.knows(step_id) and not self.is_closed and self._owner is None:
             before = self.run.steps.get(step_id)
             attempts = 0 if before is None else len(before.attempts)
-            call = call._replace(body=scripted(self.run.scripts, self.run.workflow, step_id, attempts, call.body))
+            call = call._replace(body=scripted(self.run._scripts, self.run.workflow, step_id, attempts, call.body))
         return super().perform(call, step_id)
 
     def _report(self, call: StepCall, step_id: str, report: Report) -> StepFlow:
@@ -53,7 +53,7 @@ class InMemoryEndpoint(Endpoint):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.find: Callable[[str], TestRun | None] = lambda _: None
+        self.find: Callable[[str], TestRun[Any] | None] = lambda _: None
         """The run of an id."""
 
     def _replay(self, workflow: Workflow, request: ExecuteRequest, began: float) -> Replay:
@@ -65,7 +65,7 @@ class InMemoryEndpoint(Endpoint):
         return replay
 
 
-def request_text(run: TestRun, *, ts: int, max_ops: int | None) -> str:
+def request_text(run: TestRun[Any], *, ts: int, max_ops: int | None) -> str:
     """The execute request of the next invocation (protocol section 4)."""
     steps = {step.id: memo for step in run.steps.values() if (memo := step.memo) is not None}
     request: dict[str, Any] = {
@@ -76,7 +76,7 @@ def request_text(run: TestRun, *, ts: int, max_ops: int | None) -> str:
         "run": {
             "id": run.id,
             "attempt": run.attempt,
-            "started_at": time_text(run.started_ms),
+            "started_at": time_text(run._started_ms),
             "source": run.source,
             "replay": run.source == "replay",
             "parent_run_id": None if run.parent is None else run.parent.id,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, overload
+from typing import Any, Generic, TypeVar, cast, overload
 
 from ..event import Event
 from .expression import Expression
@@ -14,6 +14,7 @@ from .script import Script
 
 ENDED = frozenset({"completed", "failed", "cancelled", "timed_out"})
 
+T = TypeVar("T")
 Error = dict[str, Any]
 """`{"name", "message"}`, and `stack` where there is one."""
 
@@ -114,9 +115,12 @@ class StoredStep:
         return {"status": "failed", "error": self.error} if self.status == "failed" else None
 
 
-@dataclass(slots=True, eq=False)
-class TestRun:
-    """A run of the kit. `executed` counts the bodies that were executed, by step id, also those that a crash lost."""
+@dataclass(slots=True, eq=False, repr=False)
+class TestRun(Generic[T]):
+    """A run of the kit. `executed` counts the bodies that were executed, by step id, also those that a crash lost.
+
+    `output` is what the workflow has returned, None before and where it fails.
+    """
 
     __test__ = False
 
@@ -124,32 +128,35 @@ class TestRun:
     workflow: str
     event: Event
     source: str
-    created_ms: int
-    due_ms: int
-    deadline_ms: int
-    max_attempts: int
-    scripts: Sequence[Script]
-    parent: TestRun | None = None
+    _created_ms: int
+    _due_ms: int
+    _deadline_ms: int
+    _max_attempts: int
+    _scripts: Sequence[Script]
+    parent: TestRun[Any] | None = None
     idempotency_key: str | None = None
     replay_of: str | None = None
     status: str = "queued"
-    output: Any = None
+    output: T = cast(Any, None)  # noqa: RUF009
     error: Error | None = None
-    started_ms: int | None = None
-    ended_ms: int | None = None
+    _started_ms: int | None = None
+    _ended_ms: int | None = None
     steps: dict[str, StoredStep] = field(default_factory=dict)
     timeline: Timeline = field(default_factory=Timeline)
     attempts: list[dict[str, Any]] = field(default_factory=list)
     executed: Counter[str] = field(default_factory=Counter)
     lost: Counter[str] = field(default_factory=Counter)
     """Of these, executions whose answer never arrived."""
-    children: list[TestRun] = field(default_factory=list)
-    failures: int = 0
+    children: list[TestRun[Any]] = field(default_factory=list)
+    _failures: int = 0
     """Failed attempts of the function in a row."""
-    repeats: int = 0
-    one_by_one_until: int = 0
-    given: set[str] = field(default_factory=set)
+    _repeats: int = 0
+    _one_by_one_until: int = 0
+    _given: set[str] = field(default_factory=set)
     """Ids of the events that the run has been given: a look back does not give them again."""
+
+    def __repr__(self) -> str:
+        return f"<TestRun of {self.workflow}: {self.status}>"
 
     @property
     def ended(self) -> bool:
@@ -160,15 +167,15 @@ class TestRun:
     def attempt(self) -> int:
         """`run.attempt` of the next request."""
         failing = next((step for step in self.steps.values() if step.status == "retrying"), None)
-        return self.failures if failing is None else len(failing.attempts)
+        return self._failures if failing is None else len(failing.attempts)
 
     @property
-    def memoized(self) -> int:
+    def _memoized(self) -> int:
         """How many steps have a place: those with a result, and the one that is open."""
         return sum(step.status != "retrying" for step in self.steps.values())
 
     @property
-    def open_step(self) -> StoredStep | None:
+    def _open_step(self) -> StoredStep | None:
         """The step that the run sleeps or waits in."""
         return next((step for step in self.steps.values() if step.status in ("sleeping", "waiting")), None)
 
@@ -187,11 +194,11 @@ class TestRun:
             "idempotency_key": self.idempotency_key,
             "parent_run_id": None if self.parent is None else self.parent.id,
             "replay_of_run_id": self.replay_of,
-            "created_at": time_text(self.created_ms),
-            "started_at": time_text(self.started_ms),
-            "ended_at": time_text(self.ended_ms),
-            "due_at": time_text(self.due_ms) if self.due_ms != self.created_ms else None,
-            "timeout_at": time_text(self.deadline_ms),
+            "created_at": time_text(self._created_ms),
+            "started_at": time_text(self._started_ms),
+            "ended_at": time_text(self._ended_ms),
+            "due_at": time_text(self._due_ms) if self._due_ms != self._created_ms else None,
+            "timeout_at": time_text(self._deadline_ms),
             "event": dict(self.event),
             "output": self.output,
             "error": self.error,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from .script import Script, UnusedError
 from .stored import TestRun
@@ -11,7 +12,7 @@ from .world import World
 _MOST_TOLD = 50
 
 
-def check_own_faults(over: Sequence[tuple[TestRun, Script]]) -> None:
+def check_own_faults(over: Sequence[tuple[TestRun[Any], Script]]) -> None:
     """Raises UnusedError for the faults of single runs, which have ended."""
     for run, script in over:
         _check_faults(script, list(_family(run)))
@@ -28,19 +29,19 @@ def check_all(world: World, unsent: Sequence[str]) -> None:
             )
 
 
-def _check_faults(script: Script, runs: Sequence[TestRun]) -> None:
+def _check_faults(script: Script, runs: Sequence[TestRun[Any]]) -> None:
     if script.unused:
         raise UnusedError(f"the fault of step {script.unused[0]} has hit nothing; {_told(runs)}")
 
 
-def _family(run: TestRun) -> Iterator[TestRun]:
+def _family(run: TestRun[Any]) -> Iterator[TestRun[Any]]:
     yield run
     for child in run.children:
         if child.parent is run:
             yield from _family(child)
 
 
-def _told(runs: Iterable[TestRun]) -> str:
+def _told(runs: Iterable[TestRun[Any]]) -> str:
     """The steps that there were, by workflow."""
     steps: dict[str, dict[str, str]] = {}
     for run in runs:
