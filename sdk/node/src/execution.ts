@@ -70,6 +70,8 @@ export async function execute(parts: InvocationParts, step: Executed): Promise<M
   const hooks = pipeline.hears("step") ? new StepHooks(pipeline, told(parts, step)) : null;
   let started = performance.now();
   let input: string | null = null;
+  let made: Made;
+  let outcome: StepOutcome;
   try {
     if (captureInput) input = pipeline.encodesNothing ? inputText(call.args) : await encodedInput(call, parts.pipeline);
     if (hooks !== null) await hooks.starts();
@@ -80,14 +82,16 @@ export async function execute(parts: InvocationParts, step: Executed): Promise<M
     let output = encode(value, what);
     if (!pipeline.encodesNothing) output = encode(await pipeline.encode(JSON.parse(output), "step"), what);
     const text = opText({ op: "step_completed", ...named, duration_ms: took }, { input, output });
-    await hooks?.ends({ status: "completed", output: value });
-    return { text, output, failure: null };
+    made = { text, output, failure: null };
+    outcome = { status: "completed", output: value };
   } catch (error) {
     const failure = failureOf(error);
     const text = opText({ op: "step_failed", ...named, duration_ms: since(started), ...failure }, { input });
-    await hooks?.ends({ status: "failed", error });
-    return { text, output: null, failure: { stepId, ...failure.error } };
+    made = { text, output: null, failure: { stepId, ...failure.error } };
+    outcome = { status: "failed", error };
   }
+  await hooks?.ends(outcome);
+  return made;
 }
 
 /** Awaits a step call that a function has returned within the context of that function, where it is a nested one. */

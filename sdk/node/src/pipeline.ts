@@ -81,14 +81,22 @@ export class Pipeline extends Codecs {
     }
   }
 
-  /** Tells those of the end, in reverse; what they throw is logged. */
+  /** Tells those of the end, in reverse; what they throw is logged. Never rejects: a result stands behind it. */
   async ends<Hook extends Ends>(hook: Hook, begun: readonly Middleware[], ...given: Arguments<Hook>): Promise<void> {
     for (const one of [...begun].reverse()) {
       try {
         await (one[hook] as ((...given: unknown[]) => unknown) | undefined)?.call(one, ...given);
       } catch (error) {
-        this.#logger.error(`a middleware failed in ${hook}; the result stands`, error);
+        this.#tell(`a middleware failed in ${hook}; the result stands`, error);
       }
+    }
+  }
+
+  #tell(...what: unknown[]): void {
+    try {
+      this.#logger.error(...what);
+    } catch {
+      // A logger that throws, as one may that cannot show the error, has nobody to tell.
     }
   }
 }

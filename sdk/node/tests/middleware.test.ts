@@ -125,6 +125,116 @@ test("what an end throws is logged, and the result stands", async () => {
   );
 });
 
+test("whatever an end comes to, the result stands: rejections, what is no error, a logger that throws", async () => {
+  const refuses = Promise.reject.bind(Promise);
+  const faults: (() => unknown)[] = [
+    () => refuses(new Error("away")),
+    () => refuses(AbortSignal.abort().reason), // of a call of its own that was given up
+    () => refuses(undefined),
+    () => ({ then: (_resolve: unknown, reject: (reason: unknown) => void) => reject("thenable") }),
+    () => ({
+      get then(): never {
+        throw new Error("no then");
+      },
+    }),
+  ];
+  const broken = { ...new Lines(), all: [] } as unknown as Lines;
+  broken.error = () => {
+    throw new Error("the log is full");
+  };
+  for (const fault of faults) {
+    for (const logger of [new Lines(), broken]) {
+      const end = fault as () => Promise<void>;
+      const told: string[] = [];
+      const outer: Middleware = { stepEnds: (_step, { status }) => void told.push(status) };
+      const workflows = registry({ logger, middleware: [outer, { stepEnds: end, invocationEnds: end }] });
+      workflows.workflow("w", {}, async (_ctx, step) => step.run("one", () => 1));
+
+      assert.equal((await ask(workflows, {}, { run }))["output"], 1);
+      assert.deepEqual(told, ["completed"]);
+      if (logger !== broken) assert.equal(logger.all.length, 2);
+    }
+  }
+});
+
+/** What is awaited though it is no promise: a query that runs when it is asked for its result, for example. */
+function query<T>(result: () => T): PromiseLike<T> {
+  return {
+    then: (resolve, reject) => turn().then(result).then(resolve, reject),
+  };
+}
+
+test("what a hook returns is awaited, a promise or not", async () => {
+  const forbids = (): PromiseLike<never> =>
+    query(() => {
+      throw new Error("frozen account");
+    });
+  for (const hook of ["invocationStarts", "stepStarts", "encode", "decode"]) {
+    const paid: number[] = [];
+    const workflows = registry({ middleware: [{ [hook]: forbids }] });
+    workflows.workflow("w", {}, async (_ctx, step) => step.run("pay", () => paid.push(1)));
+    const op = await ask(workflows, {}, { run });
+
+    assert.equal(op["error"].message, "frozen account");
+    assert.equal(paid.length, hook === "encode" ? 1 : 0);
+  }
+
+  const lines: string[] = [];
+  const workflows = registry({
+    middleware: [
+      {
+        encode: (value) => query(() => ({ value })),
+        decode: (stored) => query(() => (stored as { value?: unknown }).value ?? stored),
+        stepEnds: () => query(() => void lines.push("step")) as Promise<void>,
+        invocationEnds: () => query(() => void lines.push("invocation")) as Promise<void>,
+      },
+    ],
+  });
+  workflows.workflow("w", {}, async (_ctx, step) => (await step.run("one", (n: number) => n, 1)) + 1);
+  const { ops } = await drive(workflows);
+
+  assert.deepEqual(
+    ops.map((op) => op["output"]),
+    [{ value: 1 }, { value: 2 }],
+  );
+  assert.deepEqual(lines, ["step", "invocation", "invocation"]);
+});
+
+test("what a function has done is stored when the code has stopped waiting for it", async () => {
+  const waysOut: ((made: Promise<string>, late: Promise<void>) => Promise<string>)[] = [
+    (made, late) => Promise.race([made, late.then(() => "given up")]),
+    (made, late) => Promise.race([made, late.then(() => Promise.reject(new Error("late")))]).catch(() => "given up"),
+    async (made, late) => {
+      const ended = await Promise.allSettled([Promise.any([made, late])]);
+      return ended[0].status === "fulfilled" ? (ended[0].value ?? "given up") : "given up";
+    },
+  ];
+  for (const wayOut of waysOut) {
+    for (const hook of ["encode", "stepEnds"]) {
+      for (const max_ops of [1, 50]) {
+        const paid: number[] = [];
+        let giveUp!: () => void;
+        const slow = async (value: unknown): Promise<unknown> => {
+          giveUp();
+          for (let passes = 0; passes < 5; passes += 1) await turn();
+          return value;
+        };
+        const workflows = registry({ middleware: [{ [hook]: slow }] });
+        workflows.workflow("w", {}, async (_ctx, step) => {
+          const late = new Promise<void>((resolve) => (giveUp = resolve));
+          const pay = (): string => (paid.push(1), "paid");
+          return [await wayOut(step.run("pay", pay), late), await step.run("last", () => "done")];
+        });
+        const { ops, memo } = await drive(workflows, { more: { max_ops } });
+
+        assert.deepEqual(ops.at(-1)?.["output"], ["paid", "done"], `${hook}, ${max_ops} ops`);
+        assert.equal(memo.get("pay")["output"], "paid");
+        assert.equal(paid.length, 1);
+      }
+    }
+  }
+});
+
 /** Middleware that writes its name around a value. */
 const wrap = (name: string): Middleware => ({
   encode: async (value, where) => {
