@@ -1,26 +1,37 @@
 /**
  * Workflow definitions: the options of `wf.workflow`, checked when it is called (engine section 1).
  *
- * Expressions, cron lines and time zones are judged by the engine at sync; here only what can be known without it.
+ * All but time zones, which the engine judges at sync: it may know others than the runtime.
  */
 
 import { parseDuration } from "./duration.js";
 import { DefinitionError } from "./errors.js";
+import { cronFault } from "./rules/cron.js";
+import { listenerFault, senderFault } from "./rules/event-names.js";
+import { parse, parseMatch, parseOfEvent } from "./rules/expression.js";
+import { ExpressionError } from "./rules/tokens.js";
 import { shown, typeName } from "./shown.js";
 
 type Options = Readonly<Record<string, unknown>>;
 /** Adds the faults of a value at a path. */
 type Check = (value: unknown, path: string, faults: string[]) => void;
 
+const LONGEST_TEXT = 1000;
+const DAY_MS = 86_400_000;
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/;
 const RESERVED = ["app", "sync"];
-const TRIGGERS: Readonly<Record<string, readonly string[]>> = {
-  event: ["if"],
-  cron: ["timezone", "catchUp"],
-  queue: [],
+/** What a trigger of each kind may have. */
+const TRIGGERS: Readonly<Record<string, Readonly<Record<string, Check>>>> = {
+  event: { event: ruled(listenerFault), if: expression(parse) },
+  cron: { cron: ruled(cronFault), timezone: text, catchUp: oneOf(["latest", "all", "none"]) },
+  queue: { queue: ruled((stream) => senderFault(`queue/${stream}`)) },
 };
-const LONGEST_EXPRESSION = 1000;
-const DAY_MS = 86_400_000;
+const CANCEL: Readonly<Record<string, Check>> = {
+  event: ruled(listenerFault),
+  match: expression(parseMatch),
+  if: expression(parse),
+  timeout: duration(1, 366 * DAY_MS, "up to 366d"),
+};
 const SNAKE: Readonly<Record<string, string>> = {
   cancelOn: "cancel_on",
   catchUp: "catch_up",
@@ -34,7 +45,7 @@ const CHECKS: Readonly<Record<string, Check>> = {
   retries: integer(0, 20),
   timeout: duration(1000, 366 * DAY_MS, "from 1s to 366d"),
   concurrency,
-  idempotency: text,
+  idempotency: expression(parseOfEvent),
   cancelOn: each(5, cancel),
   checkpoint,
 };
@@ -78,6 +89,7 @@ function functionFaults(fn: unknown): string[] {
 
 function description(value: unknown, path: string, faults: string[]): void {
   if (typeof value !== "string" || [...value].length > 1000) faults.push(`${path}: a text of at most 1,000 characters`);
+  else if (value.includes("\0") || !value.isWellFormed()) faults.push(`${path}: no NUL and no lone surrogates`);
 }
 
 function trigger(value: unknown, path: string, faults: string[]): void {
@@ -87,8 +99,7 @@ function trigger(value: unknown, path: string, faults: string[]): void {
     faults.push(`${path}: an object with exactly one of event, cron and queue, like { event: 'order.created' }`);
     return;
   }
-  unknown(value, path, [kind, ...(TRIGGERS[kind] ?? [])], faults);
-  for (const key of Object.keys(value)) if (value[key] != null) text(value[key], `${path}.${key}`, faults);
+  members(value, path, TRIGGERS[kind] ?? {}, faults);
 }
 
 function concurrency(value: unknown, path: string, faults: string[]): void {
@@ -102,7 +113,7 @@ function limit(value: unknown, path: string, faults: string[]): void {
   }
   integer(1, 10_000)(value["limit"], `${path}.limit`, faults);
   unknown(value, path, ["limit", "key"], faults);
-  if (value["key"] != null) text(value["key"], `${path}.key`, faults);
+  if (value["key"] != null) expression(parseOfEvent)(value["key"], `${path}.key`, faults);
 }
 
 function cancel(value: unknown, path: string, faults: string[]): void {
@@ -110,10 +121,8 @@ function cancel(value: unknown, path: string, faults: string[]): void {
     faults.push(`${path}: an object like { event: 'order.cancelled', match: 'data.order_id' }`);
     return;
   }
-  text(value["event"], `${path}.event`, faults);
-  unknown(value, path, ["event", "match", "if", "timeout"], faults);
-  for (const key of ["match", "if"]) if (value[key] != null) text(value[key], `${path}.${key}`, faults);
-  if (value["timeout"] != null) duration(1, 366 * DAY_MS, "up to 366d")(value["timeout"], `${path}.timeout`, faults);
+  if (value["event"] == null) text(value["event"], `${path}.event`, faults);
+  members(value, path, CANCEL, faults);
 }
 
 function checkpoint(value: unknown, path: string, faults: string[]): void {
@@ -125,6 +134,14 @@ function checkpoint(value: unknown, path: string, faults: string[]): void {
   integer(1, 1000)(value["maxSteps"], `${path}.maxSteps`, faults);
   if (value["maxTime"] != null) {
     duration(1, 300_000, "longer than zero and up to 5m")(value["maxTime"], `${path}.maxTime`, faults);
+  }
+}
+
+/** Checks the members of an object that are given, and refuses others. */
+function members(value: Options, path: string, checks: Readonly<Record<string, Check>>, faults: string[]): void {
+  unknown(value, path, Object.keys(checks), faults);
+  for (const [key, check] of Object.entries(checks)) {
+    if (value[key] != null) check(value[key], `${path}.${key}`, faults);
   }
 }
 
@@ -143,9 +160,39 @@ function unknown(item: Options, path: string, allowed: readonly string[], faults
 }
 
 function text(value: unknown, path: string, faults: string[]): void {
-  if (typeof value !== "string" || value === "" || [...value].length > LONGEST_EXPRESSION) {
+  if (typeof value !== "string" || value === "" || [...value].length > LONGEST_TEXT) {
     faults.push(`${path}: a non-empty text of at most 1,000 characters`);
   }
+}
+
+/** A text that keeps to a rule of the engine, which says what is wrong, or null. */
+function ruled(faultOf: (value: string) => string | null): Check {
+  return (value, path, faults) => {
+    const before = faults.length;
+    text(value, path, faults);
+    if (faults.length > before) return;
+    const fault = faultOf(value as string);
+    if (fault !== null) faults.push(`${path}: ${fault}`);
+  };
+}
+
+function expression(read: (value: string) => unknown): Check {
+  return ruled((value) => {
+    try {
+      read(value);
+      return null;
+    } catch (error) {
+      if (error instanceof ExpressionError) return error.message;
+      throw error;
+    }
+  });
+}
+
+function oneOf(allowed: readonly string[]): Check {
+  return (value, path, faults) => {
+    if (allowed.includes(value as string)) return;
+    faults.push(`${path}: one of ${allowed.join(", ")}, not ${shown(value, 50)}`);
+  };
 }
 
 function integer(low: number, high: number): Check {

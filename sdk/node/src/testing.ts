@@ -10,4 +10,3 @@ export { UnusedError } from "./testing/faults.js";
 export { type Fault, fails, returns } from "./testing/script.js";
 export type { History, StoredAttempt, StoredStep, TestRun } from "./testing/stored.js";
 export type { Entry, Timeline } from "./testing/timeline.js";
-export { ExpressionError } from "./testing/tokens.js";

@@ -1,6 +1,7 @@
 /** Definitions: every fault by its path, and what the engine is told. */
 
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { DefinitionError, Workflows } from "../src/index.js";
 import { KEY, NOW, Lines, registry, seal } from "./engine.js";
@@ -115,6 +116,82 @@ test("names, functions and options are checked", () => {
   assert.deepEqual(faults("a", { checkpoint: { maxSteps: 1000, maxTime: undefined } }), []);
   assert.match(faults("a", { triggers: "a" })[0] ?? "", /^triggers: a list, not string/);
 });
+
+test("expressions and names are judged as the engine judges them, each with its place", () => {
+  const found = faults("w", {
+    triggers: [{ event: "a b" }, { event: "a", if: "event.data.n = 1" }, { event: "runr/x" }, { queue: "a b" }],
+    idempotency: "async.data.id",
+    concurrency: [{ limit: 1, key: "data.id" }, 1],
+    cancelOn: [{ event: "a", match: "id ==" }, { event: "runr/run.failed", if: "true false" }],
+  });
+
+  assert.deepEqual(found, [
+    "triggers[0].event: 'a b' may hold only letters a–z and A–Z, digits and . _ : / -",
+    "triggers[1].if: at character 14: = is no operator, expected ==",
+    "triggers[2].event: of the platform's events only runr/run.cancelled, runr/run.completed, runr/run.failed, runr/run.timed_out are heard",
+    "triggers[3].queue: 'queue/a b' may hold only letters a–z and A–Z, digits and . _ : / -",
+    "idempotency: may only use event: there is no incoming event here",
+    "concurrency[0].key: at character 1: expected event, async, true, false or null, found 'data'",
+    "cancelOn[0].match: at character 4: expected '.', '[' or the end, found '=='",
+    "cancelOn[1].if: at character 6: expected an operator or the end, found 'false'",
+  ]);
+});
+
+// What services/core/domain/cron.py says of them.
+const REFUSED: [line: string, message: string][] = [
+  ["@daily", "macros such as '@daily' are not taken: write the five fields"],
+  ["  @hourly x", "macros such as '@hourly' are not taken: write the five fields"],
+  ["* * * *", "a cron expression has five fields (minute hour day month weekday), this has 4"],
+  ["* * * * * *", "a cron expression has five fields (minute hour day month weekday), this has 6"],
+  ["60 * * * *", "minute: '60' is not 0-59"],
+  ["* 24 * * *", "hour: '24' is not 0-23"],
+  ["* * 32 * *", "day of month: '32' is not 1-31"],
+  ["* * * 13 *", "month: '13' is not 1-12 or JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC"],
+  ["* * * FOO *", "month: 'FOO' is not 1-12 or JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC"],
+  ["* * * * MOO", "day of week: 'MOO' is not 0-7 or SUN|MON|TUE|WED|THU|FRI|SAT"],
+  ["* * * * 8", "day of week: '8' is not 0-7 or SUN|MON|TUE|WED|THU|FRI|SAT"],
+  ["5-1 * * * *", "minute: the range '5-1' runs backwards; ranges do not wrap around"],
+  ["*/0 * * * *", "minute: the step of '*/0' must be at least 1"],
+  ["1/0 * * * *", "minute: the step of '1/0' must be at least 1"],
+  ["a b c d e", "day of month: 'c' is not 1-31"],
+  ["* * 31 2 *", "never fires: no month of [2] has a day 31"],
+  ["0 0 30 FEB *", "never fires: no month of [2] has a day 30"],
+  ["0 0 31 2,4 *", "never fires: no month of [2, 4] has a day 31"],
+  ["*-5 * * * *", "minute: '*-5' is none of *, N, N-M, with an optional /step"],
+  ["? * * * *", "minute: '?' is none of *, N, N-M, with an optional /step"],
+  ["0000000005 * * * *", "minute: '0000000005' is not 0-59"],
+  ["0 0 l * *", "day of month: 'l' is not 1-31"],
+  ["*/0000001 * * * *", "minute: the step of '*/0000001' must be at least 1"],
+  ["mon * * * *", "minute: 'mon' is not 0-59"],
+  ["1,,2 * * * *", "minute: '' is none of *, N, N-M, with an optional /step"],
+  ["é * * * *", "minute: '\\xe9' is none of *, N, N-M, with an optional /step"],
+];
+
+test("cron lines are judged as the engine judges them, in its words", () => {
+  const cron = (line: string): readonly string[] => faults("w", { triggers: [{ cron: line }] });
+  for (const [line, message] of REFUSED) assert.deepEqual(cron(line), [`triggers[0].cron: ${message}`]);
+  const { cases } = vectors("cron.json") as { cases: { id: string; expr: string; expected: unknown }[] };
+  for (const { id, expr, expected } of cases) {
+    // Time zones are the engine's to judge.
+    if (!id.includes("zone")) assert.equal(cron(expr).length > 0, expected === "error", id);
+  }
+  assert.ok(cases.length > 40);
+  const [catchUp] = faults("w", { triggers: [{ cron: "* * * * *", catchUp: "never" }] });
+  assert.equal(catchUp, 'triggers[0].catchUp: one of latest, all, none, not "never"');
+});
+
+test("names of events are those of the engine", () => {
+  const { names } = vectors("event_names.json") as { names: { id: string; name: unknown; expected: string }[] };
+  for (const { id, name, expected } of names) {
+    const found = faults("w", { triggers: [{ event: name }] });
+    assert.equal(found.length === 0, expected === "ok", `${id}: ${String(found)}`);
+  }
+  assert.ok(names.length > 10);
+});
+
+function vectors(name: string): unknown {
+  return JSON.parse(readFileSync(new URL(`../../../../tests/vectors/data/${name}`, import.meta.url), "utf8"));
+}
 
 test("a name is taken once", () => {
   const workflows = new Workflows();

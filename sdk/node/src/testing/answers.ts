@@ -1,8 +1,9 @@
 /** What the ops of one answer do to a run, in order (protocol section 3, engine section 5). */
 
 import type { DescribedError } from "../failures.js";
-import { type Events, listenerFault, senderFault } from "./events.js";
-import { condition, parse, parseMatch } from "./expression.js";
+import type { Events } from "./events.js";
+import { listenerFault, senderFault } from "../rules/event-names.js";
+import { condition, parse, parseMatch } from "../rules/expression.js";
 import { BadField, type Op, checked, durationOf, payload, retryAt, shownCondition } from "./op-fields.js";
 import { type StoredAttempt, type StoredRun, type StoredStep, timeText } from "./stored.js";
 import { DEFAULT_WAIT_MS, MAX_STEPS, type World } from "./world.js";

@@ -2,7 +2,7 @@
 
 import type { EventMap } from "../event.js";
 import { UnusedError } from "./faults.js";
-import { same } from "./json-values.js";
+import { same } from "../rules/json-values.js";
 import { type App, TestEngine, type TestEngineOptions } from "./engine.js";
 import type { StoredRun, StoredStep, TestRun } from "./stored.js";
 

@@ -1,8 +1,7 @@
 /** A workflow's definition as the engine of the kit follows it (engine section 1). */
 
 import { parseDuration } from "../duration.js";
-import { type Expression, condition, parse } from "./expression.js";
-import { ExpressionError } from "./tokens.js";
+import { type Expression, condition, parse } from "../rules/expression.js";
 
 /** An event by its name, and a condition on it. `timeoutMs`: only within this time. */
 export interface Listener {
@@ -24,23 +23,18 @@ export interface Declared {
 
 type Given = Readonly<Record<string, any>>;
 
-/** Reads a definition of `wf.definitions`. Throws ExpressionError, naming the workflow, for a bad expression. */
+/** Reads a definition of `wf.definitions`, whose rules `wf.workflow` has checked. */
 export function declared(definition: Given): Declared {
   const { name, retries = 3, timeout = "30d", triggers = [], cancel_on = [], idempotency, checkpoint } = definition;
-  try {
-    return {
-      name,
-      maxAttempts: retries + 1,
-      timeoutMs: parseDuration(timeout),
-      triggers: triggers.filter(({ event }: Given) => event !== undefined).map(listener),
-      cancelOn: cancel_on.map(listener),
-      idempotency: idempotency === undefined ? null : parse(idempotency),
-      maxOps: checkpoint?.max_steps ?? null,
-    };
-  } catch (error) {
-    if (error instanceof ExpressionError) throw new ExpressionError(`workflow ${name}: ${error.message}`);
-    throw error;
-  }
+  return {
+    name,
+    maxAttempts: retries + 1,
+    timeoutMs: parseDuration(timeout),
+    triggers: triggers.filter(({ event }: Given) => event !== undefined).map(listener),
+    cancelOn: cancel_on.map(listener),
+    idempotency: idempotency === undefined ? null : parse(idempotency),
+    maxOps: checkpoint?.max_steps ?? null,
+  };
 }
 
 function listener({ event, match, if: condition_, timeout }: Given): Listener {

@@ -9,9 +9,10 @@ import type { Jsonified } from "../jsonified.js";
 import type { Answer } from "../protocol.js";
 import type { DataOfWorkflow, OutputOfWorkflow, Workflow } from "../workflow.js";
 import { type Registry, endpointOf } from "../registry.js";
+import { senderFault } from "../rules/event-names.js";
 import { Answers, type Stub } from "./answers.js";
 import { declared } from "./declared.js";
-import { Events, type Sent, senderFault } from "./events.js";
+import { Events, type Sent } from "./events.js";
 import { Faults } from "./faults.js";
 import type { Op } from "./op-fields.js";
 import { executeRequest } from "./request.js";
@@ -64,7 +65,7 @@ const CRASHED = { name: "FunctionUnreachable", message: "the process died before
 /**
  * An engine for tests: nothing waits, no network, no database.
  *
- * Await each call before the next. Throws ExpressionError for a workflow whose expressions the engine would refuse.
+ * Await each call before the next.
  */
 export class TestEngine<Declares extends EventMap = any> {
   readonly #make: () => Registry<any>;

@@ -4,16 +4,12 @@ import type { Event } from "../event.js";
 import { typeName } from "../shown.js";
 import { encode } from "../values.js";
 import type { Declared } from "./declared.js";
-import type { Expression } from "./expression.js";
+import type { Expression } from "../rules/expression.js";
 import { ulid } from "./ids.js";
-import { isTrue } from "./json-values.js";
+import { isTrue } from "../rules/json-values.js";
 import type { StoredRun, StoredStep, TestRun } from "./stored.js";
-import { quoted } from "./tokens.js";
+import { RUN_ENDS } from "../rules/event-names.js";
 import type { World } from "./world.js";
-
-const MAX_NAME = 200;
-const NAME = /^[A-Za-z0-9._:/-]+$/;
-const ENDS = ["cancelled", "completed", "failed", "timed_out"].map((end) => `runr/run.${end}`);
 
 /** What an event came to: the runs that it started, and how many it resumed and cancelled. */
 export interface Sent {
@@ -23,22 +19,6 @@ export interface Sent {
   readonly runs: readonly TestRun[];
   readonly resumed: number;
   readonly cancelled: number;
-}
-
-/** Why nobody may send an event of this name; null if one may. */
-export function senderFault(name: unknown): string | null {
-  if (typeof name !== "string") return `must be a string, not ${typeName(name)}`;
-  if (name.length < 1 || name.length > MAX_NAME) return `must have 1–${MAX_NAME} characters, it has ${name.length}`;
-  if (!NAME.test(name)) {
-    return `${quoted(name.slice(0, 60))} may hold only letters a–z and A–Z, digits and . _ : / -`;
-  }
-  return name.startsWith("runr/") ? "names under runr/ are reserved for the platform" : null;
-}
-
-/** Why no wait may name this event; null if one may. */
-export function listenerFault(name: unknown): string | null {
-  if (typeof name !== "string" || !name.startsWith("runr/")) return senderFault(name);
-  return ENDS.includes(name) ? null : `of the platform's events only ${ENDS.join(", ")} are heard`;
 }
 
 /** What was received, and who listens. */
@@ -94,7 +74,7 @@ export class Events {
   runEnded(run: StoredRun): void {
     const name = `runr/run.${run.status}`;
     if (!this.#isHeard(name)) return;
-    const before = (ENDS.includes(run.event.name) ? run.event.data["lineage"] : undefined) as string[] | undefined;
+    const before = (RUN_ENDS.includes(run.event.name) ? run.event.data["lineage"] : undefined) as string[] | undefined;
     const lineage = [...(before ?? []), `default/${run.workflow}`];
     const data = {
       run_id: run.id,

@@ -2,7 +2,7 @@
 
 import { type Registry, endpointOf } from "../registry.js";
 import { shown } from "../shown.js";
-import { same } from "./json-values.js";
+import { same } from "../rules/json-values.js";
 import type { Op } from "./op-fields.js";
 import { withSteps } from "./request.js";
 import { ENDED, type History } from "./stored.js";

@@ -2,7 +2,7 @@
 
 import { parseDuration } from "../duration.js";
 import { encode } from "../values.js";
-import { ExpressionError } from "./tokens.js";
+import { ExpressionError } from "../rules/tokens.js";
 import { OUTPUT_BYTES } from "./world.js";
 
 /** An op as the function has answered it. */

@@ -2,7 +2,7 @@
 
 import type { Event } from "../event.js";
 import type { DescribedError } from "../failures.js";
-import type { Expression } from "./expression.js";
+import type { Expression } from "../rules/expression.js";
 import type { Fault } from "./script.js";
 import { Timeline } from "./timeline.js";
 

@@ -5,7 +5,7 @@ import type { DescribedError } from "../failures.js";
 import type { Declared } from "./declared.js";
 import { copies } from "./faults.js";
 import { ulid } from "./ids.js";
-import { keyOf } from "./json-values.js";
+import { keyOf } from "../rules/json-values.js";
 import type { Fault } from "./script.js";
 import { type RunStatus, StoredRun, type StoredStep } from "./stored.js";
 import type { Timers } from "./timers.js";

@@ -12,7 +12,7 @@
  */
 
 import { compare, isTrue } from "./json-values.js";
-import { type Token, fault, numberOf, quoted, tokensOf, unquoted } from "./tokens.js";
+import { ExpressionError, type Token, fault, numberOf, quoted, tokensOf, unquoted } from "./tokens.js";
 
 /** The value for a trigger event and an incoming one. */
 export type Expression = (event: unknown, incoming: unknown) => unknown;
@@ -32,15 +32,24 @@ const CONSTANTS = new Map<string, unknown>([
 export function parse(text: unknown): Expression {
   const parser = new Parser(tokensOf(text));
   const found = parser.alternatives();
-  parser.end();
+  parser.end("an operator or the end");
+  return found;
+}
+
+/** The function of an expression where there is no incoming event. Throws ExpressionError. */
+export function parseOfEvent(text: unknown): Expression {
+  const parser = new Parser(tokensOf(text));
+  const found = parser.alternatives();
+  parser.end("an operator or the end");
+  if (parser.readsIncoming) throw new ExpressionError("may only use event: there is no incoming event here");
   return found;
 }
 
 /** `match: "data.order_id"`: both events agree there. Throws ExpressionError. */
 export function parseMatch(path: unknown): Expression {
   const parser = new Parser(tokensOf(path));
-  const keys = [parser.name(), ...parser.keys()];
-  parser.end();
+  const keys = [parser.name("a path like data.order_id"), ...parser.keys()];
+  parser.end("'.', '[' or the end");
   if (!FIELDS.includes(String(keys[0]))) {
     throw fault(0, `a match path begins with one of ${FIELDS.join(", ")}, as in data.order_id`);
   }
@@ -65,6 +74,8 @@ function valueAt(keys: readonly Key[], root: unknown): unknown {
 }
 
 class Parser {
+  /** Whether a path begins with `async`. */
+  readsIncoming = false;
   #next = 0;
   #depth = 0;
 
@@ -81,19 +92,19 @@ class Parser {
   keys(): Key[] {
     const keys: Key[] = [];
     for (;;) {
-      if (this.#took(".")) keys.push(this.name());
+      if (this.#took(".")) keys.push(this.name("a name after '.' (other keys stand in [\"…\"])"));
       else if (this.#took("[")) keys.push(this.#bracketed());
       else return keys;
     }
   }
 
-  name(): string {
-    if (this.#peek.kind !== "name") this.#refuse("a name");
+  name(expected: string): string {
+    if (this.#peek.kind !== "name") this.#refuse(expected);
     return this.#advance().text;
   }
 
-  end(): void {
-    if (this.#peek.kind !== "end") this.#refuse("an operator or the end");
+  end(expected: string): void {
+    if (this.#peek.kind !== "end") this.#refuse(expected);
   }
 
   #conjunction(): Expression {
@@ -134,6 +145,7 @@ class Parser {
     if (CONSTANTS.has(text)) return constant(CONSTANTS.get(this.#advance().text));
     if (text !== "event" && text !== "async") this.#refuse("event, async, true, false or null");
     this.#advance();
+    if (text === "async") this.readsIncoming = true;
     const keys = this.keys();
     return text === "event" ? (event) => valueAt(keys, event) : (_event, incoming) => valueAt(keys, incoming);
   }
@@ -141,7 +153,9 @@ class Parser {
   #bracketed(): Key {
     const token = this.#advance();
     const isIndex = token.kind === "number" && /^[0-9]+$/.test(token.text);
-    if (token.kind !== "string" && !isIndex) throw fault(token.at, "expected a quoted key or an index from 0");
+    if (token.kind !== "string" && !isIndex) {
+      throw fault(token.at, `expected a quoted key or an index from 0, found ${found(token)}`);
+    }
     const key = isIndex ? numberOf(token) : unquoted(token);
     if (!this.#took("]")) this.#refuse("']'");
     return key;
@@ -149,10 +163,12 @@ class Parser {
 
   #deeper<T>(read: () => T): T {
     this.#depth += 1;
-    if (this.#depth > MAX_NESTING) this.#refuse(`at most ${MAX_NESTING} levels`);
-    const found = read();
+    if (this.#depth > MAX_NESTING) {
+      throw fault(this.tokens[this.#next - 1]?.at ?? 0, `nested deeper than ${MAX_NESTING} levels`);
+    }
+    const inner = read();
     this.#depth -= 1;
-    return found;
+    return inner;
   }
 
   get #peek(): Token {
@@ -177,9 +193,12 @@ class Parser {
   }
 
   #refuse(expected: string): never {
-    const { text, at } = this.#peek;
-    throw fault(at, `expected ${expected}, found ${text === "" ? "the end" : quoted(text.slice(0, 40))}`);
+    throw fault(this.#peek.at, `expected ${expected}, found ${found(this.#peek)}`);
   }
+}
+
+function found({ text }: Token): string {
+  return text === "" ? "the end" : quoted([...text].slice(0, 40).join(""));
 }
 
 function constant(value: unknown): Expression {
