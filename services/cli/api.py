@@ -92,8 +92,11 @@ def _reason(error: Exception) -> str:
 def _explain(problem: Any) -> str:
     if not isinstance(problem, dict):
         return str(problem)
-    parts = [str(problem[key]) for key in ("title", "detail") if problem.get(key)]
+    faults = []
     for fault in problem.get("errors") or ():
         path, message = fault.get("path"), str(fault.get("message", ""))
-        parts.append(f"{path}: {message}" if path else message)
-    return "; ".join(parts)
+        faults.append(f"{path}: {message}" if path else message)
+    title, detail = str(problem.get("title") or ""), str(problem.get("detail") or "")
+    # The detail is the first fault and how many more there are: all are told anyway.
+    told_again = bool(faults) and detail.startswith(faults[0])
+    return "; ".join(part for part in (title, "" if told_again else detail, *faults) if part)

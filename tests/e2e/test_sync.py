@@ -146,7 +146,7 @@ async def test_the_command_line_stores_the_file_and_syncs(rest: Rest, tmp_path: 
     file.write_text('[{"name": "ship", "retries": 99}, {"name": ""}]')
     code, out, err = await told("--file")
     assert (code, out) == (1, "")
-    assert all(path in err for path in ("422", "workflows[0].retries", "workflows[1].name"))
+    assert all(err.count(path) == 1 for path in ("422", "workflows[0].retries", "workflows[1].name"))
     assert await told() == (1, "failed    FunctionUnreachable: the project has no endpoint: set endpoint_url\n", "")
     file.write_text('{"workflows": [{"name": "ship"}, {"name": "filed"}], "made_by": "ci"}')
     code, out, err = await told("--file", str(file))

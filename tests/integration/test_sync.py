@@ -136,13 +136,29 @@ async def test_a_refused_list_changes_nothing_but_the_status(
         assert [error.path for error in refused.value.errors] == ["workflows[1].retries", "workflows[2].priority"]
         status = await status_of(database, tenant)
         assert status.state == "failed"
-        assert "workflows[1].retries" in status.message
+        every = "; ".join(f"{error.path}: {error.message}" for error in refused.value.errors)
+        assert status.message == f"the list is refused: {every}"
         assert await declared(database, tenant) == ["kept"]
         # Setting the endpoint is not undone by a list that is refused.
         view = await functions.set_endpoint(caller, "default", function.url)
     assert view.project.endpoint_url == function.url
     assert view.project.sync_status is not None
     assert "failed" in view.project.sync_status
+
+
+async def test_of_very_many_faults_it_is_said_how_many_are_not_told(
+    functions: ProjectFunctions, database: Database, caller: Caller, tenant: int
+) -> None:
+    faulty = [{"name": f"bad-{number}", "retries": -1} for number in range(500)]
+    async with serving(await key_of(functions, caller), *faulty) as function:
+        view = await functions.set_endpoint(caller, "default", function.url)
+    status = await status_of(database, tenant)
+    assert view.project.sync_status is not None
+    assert len(status.message.encode()) <= 2048
+    *told, left = status.message.split("; ")
+    assert [text.split(": ")[-2] for text in told] == [f"workflows[{number}].retries" for number in range(len(told))]
+    assert left == f"and {500 - len(told)} more"
+    assert len(told) > 10
 
 
 async def test_a_project_without_an_endpoint(

@@ -43,6 +43,7 @@ Ask = Callable[[], Awaitable[Introspection]]
 _NOT_REACHED = frozenset(("FunctionUnreachable", "FunctionTimeout", "FunctionHttpError"))
 _MAX_WARNINGS = 50
 _MAX_TEXT_BYTES = 2048
+_ROOM_FOR_COUNT = len("; and 100000 more")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ class Syncer:
         try:
             declared, changed = await self._declare_served(asked, ask)
         except InvalidInput as error:
-            await self._store_refusal(asked, _text(f"the list is refused: {error.message}"))
+            await self._store_refusal(asked, _refusal(error))
             raise
         if changed:
             self._defs_changed(tenant)
@@ -253,6 +254,18 @@ def _warnings(checked: Checked) -> tuple[str, ...]:
     texts = [_text(f"{warning.path}: {warning.message}") for warning in checked.warnings]
     left_out = len(texts) - _MAX_WARNINGS
     return (*texts[:_MAX_WARNINGS], f"and {left_out} more") if left_out > 0 else tuple(texts)
+
+
+def _refusal(error: InvalidInput) -> str:
+    """Why a list is refused: every fault once, as far as the room for a status goes, and how many there are more."""
+    faults = [f"{fault.path}: {fault.message}" if fault.path else fault.message for fault in error.errors]
+    told = "the list is refused: "
+    for index, fault in enumerate(faults or [error.message]):
+        more = _text(f"{'; ' if index else ''}{fault}")
+        if index and len(f"{told}{more}".encode()) > _MAX_TEXT_BYTES - _ROOM_FOR_COUNT:
+            return f"{told}; and {len(faults) - index} more"
+        told += more
+    return _text(told)
 
 
 def _text(text: str) -> str:
