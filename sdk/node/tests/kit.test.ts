@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { NonRetriableError, RetryAfterError, StepError, Workflows } from "../src/index.js";
-import { TestEngine, UnusedError, everyCrash, fails, returns } from "../src/testing.js";
+import { TestEngine, type TestRun, UnusedError, everyCrash, fails, returns } from "../src/testing.js";
 import { Lines, registry } from "./engine.js";
 import { encryption } from "./encryption.js";
 
@@ -386,7 +386,7 @@ test("the process may die after any op", async () => {
   wf.workflow("none", { retries: 0 }, async (_ctx, step) => step.run("a", () => 1));
   await assert.rejects(
     everyCrash(wf, (engine) => engine.run("none")),
-    /^CrashError: with a crash after op 1, its answer lost, this came of it:\nnone: failed, null\n.*crash {2}-> failed/,
+    /^CrashError: with a crash after op 1, its answer lost, runs\[0\]\.status is "failed", and "completed" without\n\nWith the crash:\nnone: failed, null\n.*crash {2}-> failed/,
   );
 });
 
@@ -404,8 +404,31 @@ test("what only the process knew is missed after a crash", async () => {
 
   await assert.rejects(
     everyCrash(app, (engine) => engine.run("w")),
-    /with a crash after op 1, its answer stored/,
+    /with a crash after op 1, its answer stored, runs\[0\]\.output is 0, and 1 without\n/,
   );
+});
+
+test("the first difference that a crash makes is told first", async () => {
+  const app = (): Workflows<any> => {
+    const made = registry();
+    let known = 0;
+    made.workflow("w", {}, async (_ctx, step) => {
+      await step.run("a", () => (known += 1));
+      await step.run("b.c", () => ({ deep: [known, 2] }));
+      if (known === 0) await step.run("d", () => 1);
+      return 1;
+    });
+    return made;
+  };
+  const told = async (same?: (run: TestRun) => unknown): Promise<string> => {
+    const options = same === undefined ? {} : { same };
+    const error = await everyCrash(app, (engine) => engine.run("w"), options).catch((thrown: unknown) => thrown);
+    return String(error).split("\n")[0]?.replace(/.* its answer stored, /, "") ?? "";
+  };
+
+  assert.equal(await told(), 'runs[0].steps["b.c"].output.deep[0] is 0, and 1 without');
+  assert.equal(await told(({ steps }) => [...steps.keys()]), "runs[0] has 3 entries, and 2 without");
+  assert.equal(await told(({ steps }) => ({ d: steps.get("d")?.status })), 'runs[0].d is "completed", and undefined without');
 });
 
 test("several steps an answer are lost together, and then go one by one", async () => {

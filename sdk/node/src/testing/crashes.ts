@@ -1,8 +1,8 @@
 /** Crashes at every point of a scenario, one after the other: what comes of it must stay the same. */
 
 import type { EventMap } from "../event.js";
+import { firstDifference } from "./difference.js";
 import { UnusedError } from "./faults.js";
-import { same } from "../rules/json-values.js";
 import { type App, TestEngine, type TestEngineOptions } from "./engine.js";
 import type { StoredRun, StoredStep, TestRun } from "./stored.js";
 
@@ -24,7 +24,8 @@ export interface CrashOptions extends Pick<TestEngineOptions, "faults" | "stubs"
  * executed again, and once where it has been stored. Resolves with how many times it was played with a crash.
  *
  * A workflow with `retries: 0` has no attempt for the one that is lost, and fails. Where `app` makes a registry (a
- * function), the process that comes after the crash has a new one. Rejects with CrashError, naming the op.
+ * function), the process that comes after the crash has a new one. Rejects with CrashError, naming the op and
+ * the first difference.
  */
 export async function everyCrash<Declares extends EventMap = any>(
   app: App<Declares>,
@@ -34,7 +35,7 @@ export async function everyCrash<Declares extends EventMap = any>(
   const clean = new TestEngine(app, options);
   await scenario(clean);
   clean.check();
-  const expected = clean.runs.map(shown);
+  const expected = plain(clean.runs.map(shown));
   for (let op = 1; op <= clean.ops; op += 1) {
     for (const [where, crash] of [
       ["lost", { crashAfter: op }],
@@ -50,8 +51,11 @@ export async function everyCrash<Declares extends EventMap = any>(
         unused = error;
       }
       const place = `with a crash after op ${op}, its answer ${where}`;
-      if (!same(JSON.parse(JSON.stringify(engine.runs.map(shown))), JSON.parse(JSON.stringify(expected)))) {
-        throw new CrashError(`${place}, this came of it:\n${told(engine)}\nand without:\n${told(clean)}`);
+      const difference = firstDifference(plain(engine.runs.map(shown)), expected, "runs");
+      if (difference !== null) {
+        throw new CrashError(
+          `${place}, ${difference}\n\nWith the crash:\n${told(engine)}\n\nWithout:\n${told(clean)}`,
+        );
       }
       if (unused !== null) throw unused;
       for (const run of engine.runs) checkExecutions(run as StoredRun, place);
@@ -68,7 +72,10 @@ function outcome(run: TestRun): unknown {
     status,
     output,
     failure,
-    steps: [...steps.values()].map((step) => [step.id, step.status, timeless(step)]),
+    steps: Object.fromEntries(
+      [...steps.values()].map((step) => [step.id, { status: step.status, output: timeless(step) }]),
+    ),
+    order: [...steps.keys()],
   };
 }
 
@@ -87,6 +94,11 @@ function checkExecutions(run: StoredRun, place: string): void {
         ` ${lost} were lost`,
     );
   }
+}
+
+/** As it is compared: through JSON, so that what is left out and what is undefined are one. */
+function plain(value: unknown): unknown {
+  return JSON.parse(JSON.stringify(value));
 }
 
 function told(engine: TestEngine): string {
