@@ -1,6 +1,19 @@
 /** What JSON holds. */
 type Json = string | number | boolean | null | readonly Json[] | { readonly [name: string]: Json | undefined };
 
+/** What JSON cannot hold and `encode` refuses, as far as types tell it from plain objects. */
+type NotJson =
+  | bigint
+  | symbol
+  | ((...args: never[]) => unknown)
+  | ReadonlyMap<any, any>
+  | ReadonlySet<any>
+  | WeakMap<any, any>
+  | ArrayBuffer
+  | ArrayBufferView
+  | RegExp
+  | PromiseLike<any>;
+
 /** The type of a value after it has gone through JSON, as `encode` of `values.ts` does it. */
 export type Jsonified<T> = 0 extends 1 & T
   ? T
@@ -8,10 +21,10 @@ export type Jsonified<T> = 0 extends 1 & T
     ? T
     : T extends undefined | void
       ? null
-      : T extends { toJSON(...args: never[]): infer Made }
-        ? Jsonified<Made>
-        : T extends bigint | symbol | ((...args: never[]) => unknown)
-          ? never
+      : T extends NotJson
+        ? never
+        : T extends { toJSON(...args: never[]): infer Made }
+          ? Jsonified<Made>
           : T extends readonly unknown[]
             ? { -readonly [Index in keyof T]: Jsonified<T[Index]> }
             : T extends object

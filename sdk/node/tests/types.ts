@@ -38,6 +38,9 @@ const ship = wf.workflow("ship", { triggers: [{ event: "order.created" }], retri
   const sent = await step.sendEvent("tell", { name: "order.shipped", data: { order_id: "o", carrier: "c" } });
   same<typeof sent, { ids: string[] }>(true);
 
+  const map = await step.run("map", () => new Map([["a", 1]]));
+  // @ts-expect-error: what JSON cannot hold has no members
+  map.size;
   // @ts-expect-error: an argument of another type
   await step.run("label", (order: Order) => order.total, { total: "1" });
   // @ts-expect-error: an argument too few
@@ -80,6 +83,9 @@ same<Jsonified<Any>, Any>(true);
 same<Jsonified<Tree>["kids"][number]["kids"][number]["at"], string>(true);
 same<Jsonified<Record<string, unknown>>, Record<string, unknown>>(true);
 same<Jsonified<readonly [Date, "x" | Date]>, [string, string]>(true);
+same<Jsonified<Map<string, number> | Set<1> | Uint8Array | Promise<number> | RegExp>, never>(true);
+same<Jsonified<{ name: string; message: string; stack?: string }>, { name: string; message: string; stack?: string }>(true);
+same<Jsonified<{ bytes: Uint8Array; of: (number | Map<1, 2>)[] }>, { bytes: never; of: number[] }>(true);
 same<Jsonified<{ a?: Date; m(): void; n: bigint }>, { a?: string; m: never; n: never }>(true);
 
 // @ts-expect-error: a trigger that is not declared
