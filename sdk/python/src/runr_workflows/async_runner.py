@@ -9,10 +9,9 @@ from threading import get_ident
 from typing import Any
 
 from .async_bodies import AsyncBodies
-from .async_step import AsyncStep, PendingStep
+from .async_step import AsyncStep, PendingStep, in_view_of
 from .calls import StepCall
 from .drive import drive_async
-from .errors import StepNotAwaitedError
 from .interrupt import StepInterrupt
 from .invocation import Invocation
 from .kept import HookedBody
@@ -116,6 +115,7 @@ class _Scope:
             self.code.has_company |= task is not self.main and not isinstance(task.get_coro(), PendingStep)
             self.code.in_call |= task is self.main
         try:
+            self._replay.refuse_nested(call, "awaited")
             stored = self._replay.stored(step_id)
             if stored is not None:
                 return self._replay.recall(call, step_id, stored)
@@ -193,9 +193,8 @@ def outcome(main: asyncio.Task[Any]) -> tuple[Any, BaseException | None]:
 def _settle(main: asyncio.Task[Any], replay: Replay, scope: _Scope) -> None:
     """Records the end of the workflow function; without effect if a step came first."""
     value, error = outcome(main)
+    error = in_view_of(scope.not_awaited, error)
     if error is not None:
         replay.fail(error)
-    elif scope.not_awaited:
-        replay.fail(StepNotAwaitedError(list(scope.not_awaited)))
     else:
         replay.returned(value)

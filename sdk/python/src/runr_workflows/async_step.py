@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar, overload
@@ -17,8 +18,9 @@ from .calls import (
     sleep_until_call,
     wait_call,
 )
-from .errors import Duration
+from .errors import Duration, StepArgumentError, StepNotAwaitedError
 from .event import Event, OutgoingEvent
+from .failures import leaves_of, takes_call_for_result, text_of
 
 if TYPE_CHECKING:
     from .workflow_function import WorkflowFunction
@@ -51,6 +53,17 @@ class PendingStep(Coroutine[Any, Any, T_co]):
         self._step_id = scope.begin(call)
         self._inner: Coroutine[Any, Any, T_co] | None = None
 
+    @property
+    def name(self) -> str:
+        """The id of the step; the one that was asked for, where the invocation had ended before."""
+        return self._step_id or self._call.user_id
+
+    def __repr__(self) -> str:
+        return f"<PendingStep {self.name!r}>"
+
+    def __str__(self) -> str:
+        raise StepNotAwaitedError([self.name], "its call has no text, await it to have its result")
+
     def _started(self) -> Coroutine[Any, Any, T_co]:
         if self._inner is None:
             self._inner = self._scope.perform(self._call, self._step_id)
@@ -76,6 +89,33 @@ class PendingStep(Coroutine[Any, Any, T_co]):
             self._inner.close()
 
 
+def in_view_of(not_awaited: Iterable[str], error: BaseException | None) -> BaseException | None:
+    """What a workflow function has failed with that never awaited some step calls, if it has."""
+    step_ids = list(not_awaited)
+    if not step_ids:
+        return error
+    if error is None:
+        return StepNotAwaitedError(step_ids)
+    mistaken = next((leaf for leaf in leaves_of(error) if takes_call_for_result(leaf)), None)
+    if mistaken is None:
+        return error
+    told = StepNotAwaitedError(
+        step_ids, f"its call was taken for its result ({type(mistaken).__name__}: {text_of(mistaken)})"
+    )
+    told.__cause__ = error
+    return told
+
+
+def _refuse_not_awaited(user_id: str, arguments: Iterable[object]) -> None:
+    """A step that begins in the body of another one would wait for itself."""
+    for argument in arguments:
+        call = argument.get_coro() if isinstance(argument, asyncio.Task) and not argument.done() else argument
+        if isinstance(call, PendingStep):
+            raise StepArgumentError(
+                f"step {call.name!r} was not awaited: await it before its result is given to step {user_id!r:.100}"
+            )
+
+
 StepCoroutine = Coroutine[object, object, T]
 """What a step call returns. Not of Any, with which type checkers do not see through `asyncio.gather`."""
 
@@ -95,6 +135,7 @@ class AsyncStepRunner:
 
     def run(self, id: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> StepCoroutine[Any]:
         """As `Step.run`. An async `fn` is awaited on the loop; any other is executed in a thread."""
+        _refuse_not_awaited(id, (*args, *kwargs.values()))
         return PendingStep(self._scope, run_call(id, fn, args, kwargs, self._max_attempts))
 
 

@@ -5,9 +5,9 @@ Exception
 ├── RetryAfterError         raise it: sets the delay before the next attempt
 ├── StepError               catch it: a step that failed for good
 │   └── InvokeError         … whose child run failed, was cancelled or timed out
-├── NestedStepError         a step call inside the body of another step
+├── NestedStepError         a step call, or the await of one, inside the body of another step
 ├── SharedStepIdError       one step id in several threads of a sync workflow
-├── StepNotAwaitedError     an async workflow returned with a step call it never awaited
+├── StepNotAwaitedError     an async workflow never awaited a step call, or took the call for its result
 ├── NonDeterminismError     step ids that differ at every call: results are stored and never asked for again
 ├── MiddlewareError         middleware raised an error
 ├── UnknownStepStatusError  the engine sent a step status that this SDK does not know
@@ -68,10 +68,10 @@ class InvokeError(StepError):
 
 
 class NestedStepError(Exception):
-    """A step was called inside the body of another step; steps cannot be nested (protocol section 7)."""
+    """A step was called or awaited inside the body of another step; steps cannot be nested (protocol section 7)."""
 
-    def __init__(self, inner: str, outer: str) -> None:
-        super().__init__(f"step {inner!r} was called inside step {outer!r}: steps cannot be nested")
+    def __init__(self, inner: str, outer: str, *, how: str = "called") -> None:
+        super().__init__(f"step {inner!r} was {how} inside step {outer!r}: steps cannot be nested")
 
 
 class SharedStepIdError(Exception):
@@ -86,11 +86,16 @@ class SharedStepIdError(Exception):
 
 
 class StepNotAwaitedError(Exception):
-    """An async workflow returned although a step call was never awaited: the step would silently not run."""
+    """An async workflow never awaited a step call: it returned, and the step would silently not run, or it took the
+    call for the result. `used` is what was done with it.
+    """
 
-    def __init__(self, step_ids: list[str]) -> None:
+    def __init__(self, step_ids: list[str], used: str | None = None) -> None:
         names = ", ".join(repr(step_id) for step_id in step_ids)
-        super().__init__(f"the workflow returned without awaiting its step call {names}")
+        if used is None:
+            super().__init__(f"the workflow returned without awaiting its step call {names}")
+        else:
+            super().__init__(f"step {names} was not awaited: {used}")
 
 
 class NonDeterminismError(Exception):

@@ -32,6 +32,8 @@ _FINAL = (
 )
 """Errors that the next attempt would meet again."""
 
+_PENDING = "PendingStep"
+"""What is to be awaited (`async_step.py`)."""
 _MESSAGE_CHARS = 8 * 1024
 _STACK_CHARS = 32 * 1024
 _OWN_FILES = str(Path(__file__).parent / "_")[:-1]
@@ -61,22 +63,31 @@ def failure_of(error: BaseException) -> Failure:
     A group (asyncio.TaskGroup) is as retriable as its least retriable member, and one of a single member is that
     member. A StepError keeps the error of the step that failed.
     """
-    leaves = _leaves(error)
+    leaves = leaves_of(error)
     only = leaves[0] if len(leaves) == 1 else error
-    non_retriable = any(isinstance(leaf, _FINAL) for leaf in leaves)
+    non_retriable = any(isinstance(leaf, _FINAL) or takes_call_for_result(leaf) for leaf in leaves)
     retry_after = next((_retry_after(leaf) for leaf in leaves if isinstance(leaf, RetryAfterError)), None)
     return Failure(_describe(only), non_retriable, None if non_retriable else retry_after)
+
+
+def takes_call_for_result(error: BaseException) -> bool:
+    """Whether an error is of code that has forgotten an `await`: all that Python raises then names the type."""
+    return isinstance(error, Exception) and _PENDING in text_of(error)
+
+
+def text_of(error: BaseException) -> str:
+    """The message of an error."""
+    try:
+        return str(error)
+    except Exception:
+        return "(the error's text cannot be shown)"
 
 
 def _describe(error: BaseException) -> dict[str, str]:
     if isinstance(error, StepError):
         described = {"name": error.name, "message": error.message}
         return described | {"stack": error.stack} if error.stack is not None else described
-    try:
-        message = str(error)
-    except Exception:
-        message = "(the error's text cannot be shown)"
-    return {"name": type(error).__name__, "message": message[:_MESSAGE_CHARS], "stack": _stack(error)}
+    return {"name": type(error).__name__, "message": text_of(error)[:_MESSAGE_CHARS], "stack": _stack(error)}
 
 
 def _stack(error: BaseException) -> str:
@@ -88,9 +99,10 @@ def _stack(error: BaseException) -> str:
     return text[-_STACK_CHARS:]
 
 
-def _leaves(error: BaseException) -> list[BaseException]:
+def leaves_of(error: BaseException) -> list[BaseException]:
+    """The members of a group, and those of its groups; of any other error, itself."""
     if isinstance(error, BaseExceptionGroup):
-        return [leaf for member in error.exceptions for leaf in _leaves(member)]
+        return [leaf for member in error.exceptions for leaf in leaves_of(member)]
     return [error]
 
 

@@ -137,12 +137,17 @@ class Replay:
 
     def begin(self, call: StepCall) -> str:
         """The step id of a call, in call order. Refuses a call from inside a body, so that user code cannot go on."""
-        outer = self._outer_step()
-        if outer is not None:
-            self.fail(NestedStepError(call.user_id, outer))
+        self.refuse_nested(call, "called")
         if self.is_closed:
             raise StepInterrupt
         return self._ids.assign(call.user_id)
+
+    def refuse_nested(self, call: StepCall, how: str) -> None:
+        """Fails the invocation, and interrupts, if a body does this with a call: it would wait for itself."""
+        outer = self._outer_step()
+        if outer is not None:
+            self.fail(NestedStepError(call.user_id, outer, how=how))
+            raise StepInterrupt
 
     def perform(self, call: StepCall, step_id: str) -> StepFlow:
         """The flow of one call: the memoized result, or at most one body to execute and what its report leads to.

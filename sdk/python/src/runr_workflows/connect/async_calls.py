@@ -12,10 +12,9 @@ from typing import Any
 
 from ..async_bodies import AsyncBodies
 from ..async_runner import outcome, run_workflow
-from ..async_step import AsyncStep, PendingStep
+from ..async_step import AsyncStep, PendingStep, in_view_of
 from ..calls import StepCall
 from ..drive import drive_async
-from ..errors import StepNotAwaitedError
 from ..interrupt import StepInterrupt
 from ..invocation import Invocation
 from ..kept import HookedBody
@@ -96,6 +95,7 @@ class AsyncCalls:
         return self._perform(call, step_id)
 
     async def _perform(self, call: StepCall, step_id: str) -> Any:
+        self._replay.refuse_nested(call, "awaited")  # interrupts the body, whose end is waited for
         place: object = step_id or object()  # calls that come after the end have no id
         task = asyncio.current_task()
         assert task is not None
@@ -200,8 +200,7 @@ class AsyncCalls:
     def _main_ended(self, main: asyncio.Task[Any]) -> None:
         assert self._live is not None
         value, error = outcome(main)
-        if error is None and self._not_awaited:
-            error = StepNotAwaitedError(list(self._not_awaited))
+        error = in_view_of(self._not_awaited, error)
         if not self._replay.over:
             self._live.concluded(report_of_return(value) if error is None else report_of_error(error))
 
