@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from uuid import UUID, uuid4
@@ -50,10 +50,19 @@ class ChildSpec:
 class Children:
     """Runs children until `stop`."""
 
-    def __init__(self, specs: Sequence[ChildSpec], *, grace_s: float, spawn: Spawn = exec_child) -> None:
+    def __init__(
+        self,
+        specs: Sequence[ChildSpec],
+        *,
+        grace_s: float,
+        spawn: Spawn = exec_child,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`changed` is called when a child was started or has ended: `pids` is another then."""
         self._specs = {spec.name: spec for spec in specs}
         self._grace_s = grace_s
         self._spawn_child = spawn
+        self._changed = changed
         self._processes: dict[str, ChildProcess] = {}
         self._names: dict[str, UUID] = {}
         self._ended: dict[str, list[UUID]] = {name: [] for name in self._specs}
@@ -136,6 +145,7 @@ class Children:
             born = time.monotonic()
             process = await self._spawn(spec)
             code = await process.wait()
+            self._changed()
             self._ended[spec.name] = [*self._ended[spec.name], self._names[spec.name]][-_REMEMBERED:]
             if self._stopping.is_set():
                 return
@@ -155,6 +165,7 @@ class Children:
         environ = {**spec.environ, **supervised_environ(name, self._ended[spec.name])}
         process = await self._spawn_child(spec.command, environ, spec.pass_fds)
         self._processes[spec.name] = process
+        self._changed()
         if self._stopping.is_set():
             process.terminate()
         return process

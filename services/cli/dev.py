@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 from services.cli.children import ChildRefused, Children, ChildSpec
 from services.cli.failure import Failure
@@ -47,6 +48,7 @@ class Dev:
         self._stack: EmbeddedStack | None = None
         self._children: Children | None = None
         self._forked = Forked(environ)
+        self._told: dict[str, Any] = {}
         self.environ: dict[str, str] = {}
 
     def request_stop(self) -> None:
@@ -128,7 +130,7 @@ class Dev:
     async def _serve(self, function: str | None) -> None:
         specs = [self._spec(service) for service in _SERVICES]
         grace_s = load(ProcessSettings, self.environ).grace_s
-        children = self._children = Children(specs, grace_s=grace_s, spawn=self._forked.spawn)
+        children = self._children = Children(specs, grace_s=grace_s, spawn=self._forked.spawn, changed=self._tell_pids)
         keeping = asyncio.create_task(children.keep(), name="services")
         watching = asyncio.create_task(self._watch_keeper(), name="keeper")
         stopping = asyncio.create_task(self._stop.wait(), name="stop")
@@ -193,18 +195,15 @@ class Dev:
 
     def _announce(self, specs: list[ChildSpec]) -> None:
         token = self.environ["RUNR_BOOTSTRAP_TOKEN"]
-        self._home.remember(
-            "stack.json",
-            {
-                "api_url": self.api_url,
-                "worker_url": self.environ["RUNR_EXECUTOR_ADDR"],
-                "token": token,
-                "database_url": self.environ["DATABASE_URL"],
-                "nats_url": self.environ["NATS_URL"],
-                "health": {spec.name: spec.ready_url for spec in specs},
-                "pids": self._children.pids() if self._children else {},
-            },
-        )
+        self._told = {
+            "api_url": self.api_url,
+            "worker_url": self.environ["RUNR_EXECUTOR_ADDR"],
+            "token": token,
+            "database_url": self.environ["DATABASE_URL"],
+            "nats_url": self.environ["NATS_URL"],
+            "health": {spec.name: spec.ready_url for spec in specs},
+        }
+        self._tell_pids()
         sys.stdout.write(
             f"RunR is up.\n\n"
             f"  API        {self.api_url}/api\n"
@@ -216,6 +215,15 @@ class Dev:
             f"Ctrl-C stops everything; the data stays.\n"
         )
         sys.stdout.flush()
+
+    def _tell_pids(self) -> None:
+        """Writes what others find this stack by, once it is up: with the services that run now."""
+        if not self._told or self._stop.is_set() or self._children is None:
+            return
+        try:
+            self._home.remember("stack.json", {**self._told, "pids": self._children.pids()})
+        except OSError as error:
+            log.warning("stack.json is not written: %s", error)
 
 
 def _taken(port: int) -> str:

@@ -148,6 +148,7 @@ def test_whatever_is_killed_comes_back(home: Home) -> None:
             os.kill(before, signal.SIGKILL)
             eventually(partial(stack.came_back, service, before), f"{service} runs again")
             eventually(partial(stack.is_ready, service), f"{service} is ready again")
+            assert stack.children(service) == {home.recall("stack.json")["pids"][service]}
             if service == "executor":  # it is ready once it has buried the one before
                 assert len(stack.living_executors()) == 1
         (before,) = stack.children("executor")

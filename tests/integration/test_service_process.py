@@ -115,7 +115,8 @@ def test_wrong_settings_stop_the_start_with_the_name_of_the_variable(home: Home)
 
 async def test_a_killed_child_comes_back_and_stop_ends_it(home: Home) -> None:
     plain = Plain(home)
-    children = Children([plain.spec()], grace_s=5)
+    told: list[dict[str, int]] = []
+    children = Children([plain.spec()], grace_s=5, changed=lambda: told.append(children.pids()))
     keeping = asyncio.create_task(children.keep())
     await children.wait_ready(DEADLINE_S)
     first = children.pids()["plain"]
@@ -127,6 +128,7 @@ async def test_a_killed_child_comes_back_and_stop_ends_it(home: Home) -> None:
     await keeping
     assert not psutil.pid_exists(second)
     assert plain.notes.read_text() == f"started {first}\nstarted {second}\ndrained {second}\n"
+    assert told == [{"plain": first}, {}, {"plain": second}, {}]
 
 
 async def test_a_child_with_wrong_settings_is_not_started_again(home: Home) -> None:
