@@ -162,7 +162,8 @@ export class Step<Events extends EventMap = Record<string, Record<string, any>>>
   }
 
   /** Sends one event or a list of up to 100, once; returns their ids. */
-  sendEvent(id: string, events: readonly Outgoing<Events>[]): PendingStep<{ ids: string[] }>;
+  sendEvent(id: string, events: Outgoing<Events> | readonly Outgoing<Events>[]): PendingStep<{ ids: string[] }>;
+  // The last one is that of which the compiler tells faults.
   sendEvent(id: string, event: Outgoing<Events>): PendingStep<{ ids: string[] }>;
   sendEvent(id: string, events: Outgoing<Events> | readonly Outgoing<Events>[]): PendingStep<{ ids: string[] }> {
     return new PendingStep(this.#replay, sendCall(id, events));

@@ -41,6 +41,9 @@ const ship = wf.workflow("ship", { triggers: [{ event: "order.created" }], retri
   const map = await step.run("map", () => new Map([["a", 1]]));
   // @ts-expect-error: what JSON cannot hold has no members
   map.size;
+  type Told = Parameters<typeof step.sendEvent>[1];
+  const oneOrMore: Told | readonly Told[] = [{ name: "order.shipped", data: { order_id: "o", carrier: "c" } }];
+  await step.sendEvent("tell", oneOrMore as Told | readonly Told[]);
   // @ts-expect-error: an argument of another type
   await step.run("label", (order: Order) => order.total, { total: "1" });
   // @ts-expect-error: an argument too few
