@@ -42,9 +42,10 @@ def as_a_task(body: Body) -> Callable[..., Any]:
 
     def begun(*args: Any) -> Any:
         try:
-            return asyncio.ensure_future(body(*args))
+            loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         except RuntimeError:
             return asyncio.Future(loop=_Closed())
+        return loop.create_task(body(*args))
 
     return begun
 
