@@ -6,11 +6,11 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from runr_workflows.testing.expression import ExpressionError as KitError
-from runr_workflows.testing.expression import condition
-from runr_workflows.testing.expression import parse as kit_parse
-from runr_workflows.testing.json_values import is_true as kit_is_true
-from runr_workflows.testing.json_values import key_of
+from runr_workflows.expression import ExpressionError as KitError
+from runr_workflows.expression import condition
+from runr_workflows.expression import parse as kit_parse
+from runr_workflows.json_values import is_true as kit_is_true
+from runr_workflows.json_values import key_of
 
 from services.core.domain.expression import (
     ExpressionError,

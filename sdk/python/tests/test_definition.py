@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from runr_workflows import AsyncStep, Context, DefinitionError, Step, Workflows, __version__
+from runr_workflows.cron_line import cron_fault
 from sdk.python.tests.engine import FakeEngine
 
 
@@ -175,3 +180,48 @@ def test_the_decorated_function_stays_itself_and_can_be_invoked_by_reference(wf:
         step.invoke("call", child)
 
     assert engine.execute("w")["workflow"] == "child-name"
+
+
+WRONG = {
+    "triggers[0].if: at character 14: unexpected '='": {"triggers": [{"event": "a", "if": "event.data.x = 1"}]},
+    "triggers[1].cron: minute: '61' is not 0-59": {"triggers": [{"cron": "* * * * *"}, {"cron": "61 * * * *"}]},
+    "triggers[0].catch_up: one of latest, all, none": {"triggers": [{"cron": "* * * * *", "catch_up": "some"}]},
+    "idempotency: at character 12: expected a value": {"idempotency": "event.id ||"},
+    "idempotency: may only use event": {"idempotency": "event.id == async.id"},
+    "concurrency.key: may only use event": {"concurrency": {"limit": 1, "key": "async.id"}},
+    "concurrency[1].key: at character 1: expected": {"concurrency": [1, {"limit": 1, "key": "data.id"}]},
+    "cancel_on[0].match: at character 1: a match path begins with": {"cancel_on": [{"event": "a", "match": "event.x"}]},
+    "cancel_on[0].if: at character 1: expected": {"cancel_on": [{"event": "a", "if": "&& true"}]},
+}
+
+
+@pytest.mark.parametrize("told", WRONG)
+def test_what_the_engine_would_refuse_is_told_at_the_decorator(wf: Workflows, told: str) -> None:
+    options: dict[str, Any] = WRONG[told]
+    with pytest.raises(DefinitionError) as caught:
+        wf.workflow("w", **options)
+    (fault,) = caught.value.faults
+    assert fault.startswith(told)
+
+
+def cron_cases() -> list[Any]:
+    found = json.loads((Path(__file__).parents[3] / "tests/vectors/data/cron.json").read_text(encoding="utf-8"))
+    return [case for case in found["cases"] if isinstance(case["expr"], str)]
+
+
+@pytest.mark.parametrize("case", cron_cases(), ids=lambda case: case["id"])
+def test_cron_lines_are_taken_and_refused_as_by_the_engine(case: Any) -> None:
+    refused = case["expected"] in ("error", "refused", "invalid") and "zone" not in case["id"]
+    assert (cron_fault(case["expr"]) is not None) is refused
+
+
+def test_a_program_without_expressions_and_schedules_does_not_load_their_grammar() -> None:
+    code = """
+import sys
+from runr_workflows import Workflows
+Workflows().workflow("w", triggers=[{"event": "a"}], retries=3, cancel_on=[{"event": "b"}])(lambda ctx, step: None)
+print(*{"runr_workflows.expression", "runr_workflows.cron_line"} & sys.modules.keys())
+"""
+    source = str(Path(__file__).parents[1] / "src")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONPATH": source})
+    assert (done.returncode, done.stdout.strip()) == (0, "")

@@ -1,6 +1,6 @@
 """Workflow definitions: the options of `@wf.workflow`, checked when the decorator runs (engine section 1).
 
-Expressions, cron lines and time zones are judged by the engine at sync; here only what can be known without it.
+Names of events and time zones are judged by the engine at sync; here only what can be known without it.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, NotRequired, Required, TypedDict
 
 from .duration import duration_field, parse_duration
@@ -74,6 +75,7 @@ _Check = Callable[[object, str], Iterator[str]]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 _RESERVED = ("app", "sync")
 _TRIGGERS: dict[str, tuple[str, ...]] = {"event": ("if",), "cron": ("timezone", "catch_up"), "queue": ()}
+_CATCH_UP = ("latest", "all", "none")
 _LONGEST_EXPRESSION = 1000
 _DAY_MS = 86_400_000
 
@@ -113,9 +115,10 @@ def _trigger(value: object, path: str) -> Iterator[str]:
     if not isinstance(value, Mapping) or len(kinds) != 1:
         yield f"{path}: an object with exactly one of event, cron and queue, like {{'event': 'order.created'}}"
         return
-    yield from _unknown(value, path, (kinds[0], *_TRIGGERS[kinds[0]]))
-    for key in value:
-        yield from _text(value[key], f"{path}.{key}")
+    allowed = (kinds[0], *_TRIGGERS[kinds[0]])
+    yield from _unknown(value, path, allowed)
+    for key in (key for key in allowed if key in value):
+        yield from _TRIGGER_TEXTS.get(key, _text)(value[key], f"{path}.{key}")
 
 
 def _retries(value: object, path: str) -> Iterator[str]:
@@ -140,7 +143,7 @@ def _limit(value: object, path: str) -> Iterator[str]:
     yield from _integer(value.get("limit"), f"{path}.limit", 1, 10_000)
     yield from _unknown(value, path, ("limit", "key"))
     if "key" in value:
-        yield from _text(value["key"], f"{path}.key")
+        yield from _of_trigger(value["key"], f"{path}.key")
 
 
 def _cancel_on(value: object, path: str) -> Iterator[str]:
@@ -153,9 +156,10 @@ def _cancel(value: object, path: str) -> Iterator[str]:
         return
     yield from _text(value.get("event"), f"{path}.event")
     yield from _unknown(value, path, ("event", "match", "if", "timeout"))
-    for key in ("match", "if"):
-        if key in value:
-            yield from _text(value[key], f"{path}.{key}")
+    if "match" in value:
+        yield from _match(value["match"], f"{path}.match")
+    if "if" in value:
+        yield from _condition(value["if"], f"{path}.if")
     if "timeout" in value:
         yield from _duration(value["timeout"], f"{path}.timeout", 1, 366 * _DAY_MS, "up to 366d")
 
@@ -191,6 +195,50 @@ def _text(value: object, path: str) -> Iterator[str]:
         yield f"{path}: a non-empty text of at most 1,000 characters"
 
 
+def _condition(value: object, path: str) -> Iterator[str]:
+    """An expression over both events."""
+    yield from _judged(value, path, lambda text: _grammar().parse(text))
+
+
+def _of_trigger(value: object, path: str) -> Iterator[str]:
+    """An expression where there is no incoming event."""
+    yield from _judged(value, path, lambda text: _grammar().parse(text, only="event"))
+
+
+def _match(value: object, path: str) -> Iterator[str]:
+    yield from _judged(value, path, lambda text: _grammar().parse_match(text))
+
+
+def _judged(value: object, path: str, check: Callable[[str], object]) -> Iterator[str]:
+    faults = list(_text(value, path))
+    yield from faults
+    if not faults:
+        assert isinstance(value, str)
+        try:
+            check(value)
+        except ValueError as fault:
+            yield f"{path}: {fault}"
+
+
+def _grammar() -> Any:
+    """That of expressions, which most programs do without: a program that serves starts sooner without it."""
+    return import_module(".expression", __package__)
+
+
+def _cron(value: object, path: str) -> Iterator[str]:
+    faults = list(_text(value, path))
+    yield from faults
+    if not faults:
+        fault = import_module(".cron_line", __package__).cron_fault(value)
+        if fault is not None:
+            yield f"{path}: {fault}"
+
+
+def _catch_up(value: object, path: str) -> Iterator[str]:
+    if value not in _CATCH_UP:
+        yield f"{path}: one of {', '.join(_CATCH_UP)}, not {value!r:.50}"
+
+
 def _integer(value: object, path: str, low: int, high: int) -> Iterator[str]:
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         yield f"{path}: an integer from {low} to {high:,}, not {value!r:.50}"
@@ -206,13 +254,15 @@ def _duration(value: object, path: str, low: int, high: int, allowed: str) -> It
         yield f"{path}: {allowed}, not {value!r:.50}"
 
 
+_TRIGGER_TEXTS: dict[str, _Check] = {"if": _condition, "cron": _cron, "catch_up": _catch_up}
+
 _CHECKS: dict[str, _Check] = {
     "description": _description,
     "triggers": _triggers,
     "retries": _retries,
     "timeout": _timeout,
     "concurrency": _concurrency,
-    "idempotency": _text,
+    "idempotency": _of_trigger,
     "cancel_on": _cancel_on,
     "checkpoint": _checkpoint,
 }

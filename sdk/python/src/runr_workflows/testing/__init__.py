@@ -3,7 +3,6 @@
 from .crashes import every_crash
 from .engine import TestEngine
 from .events import Sent
-from .expression import ExpressionError
 from .history import Divergence, replay
 from .script import Fault, UnusedError, fails, returns
 from .stored import Entry, StoredStep, TestRun, Timeline
@@ -11,7 +10,6 @@ from .stored import Entry, StoredStep, TestRun, Timeline
 __all__ = [
     "Divergence",
     "Entry",
-    "ExpressionError",
     "Fault",
     "Sent",
     "StoredStep",

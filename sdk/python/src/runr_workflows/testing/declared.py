@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..duration import parse_duration
-from .expression import Expression, ExpressionError, condition, parse
+from ..expression import Expression, condition, parse
 
 _RETRIES = 3
 _TIMEOUT = "30d"
@@ -36,21 +36,17 @@ class Declared:
 
 
 def declared(definition: Mapping[str, Any]) -> Declared:
-    """Reads a definition of `wf.definitions`. Raises ExpressionError, naming the workflow, for a bad expression."""
-    name = definition["name"]
-    try:
-        key = definition.get("idempotency")
-        return Declared(
-            name=name,
-            max_attempts=definition.get("retries", _RETRIES) + 1,
-            timeout_ms=parse_duration(definition.get("timeout", _TIMEOUT)),
-            triggers=tuple(_listener(each) for each in definition.get("triggers", ()) if "event" in each),
-            cancel_on=tuple(_listener(each) for each in definition.get("cancel_on", ())),
-            idempotency=None if key is None else parse(key),
-            max_ops=definition.get("checkpoint", {}).get("max_steps"),
-        )
-    except ExpressionError as error:
-        raise ExpressionError(f"workflow {name!r}: {error}") from None
+    """Reads a definition of `wf.definitions`."""
+    key = definition.get("idempotency")
+    return Declared(
+        name=definition["name"],
+        max_attempts=definition.get("retries", _RETRIES) + 1,
+        timeout_ms=parse_duration(definition.get("timeout", _TIMEOUT)),
+        triggers=tuple(_listener(each) for each in definition.get("triggers", ()) if "event" in each),
+        cancel_on=tuple(_listener(each) for each in definition.get("cancel_on", ())),
+        idempotency=None if key is None else parse(key),
+        max_ops=definition.get("checkpoint", {}).get("max_steps"),
+    )
 
 
 def _listener(given: Mapping[str, Any]) -> Listener:

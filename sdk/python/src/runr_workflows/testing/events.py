@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..event import Event
+from ..expression import Events as Pair
+from ..expression import Expression
+from ..json_values import is_true
 from ..values import decode, encode
-from .expression import Events as Pair
-from .expression import Expression
-from .json_values import is_true
 from .stored import StoredStep, TestRun
 from .ulid import ulid
 from .world import World

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar, cast, overload
 
 from ..event import Event
-from .expression import Expression
+from ..expression import Expression
 from .script import Script
 
 ENDED = frozenset({"completed", "failed", "cancelled", "timed_out"})

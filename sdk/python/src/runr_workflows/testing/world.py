@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..event import Event
+from ..json_values import key_of
 from .declared import Declared
-from .json_values import key_of
 from .script import Script
 from .stored import Entry, Error, StoredStep, TestRun, moment
 from .timers import Timers

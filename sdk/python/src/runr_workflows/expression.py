@@ -57,11 +57,13 @@ class _Token(NamedTuple):
     at: int
 
 
-def parse(text: object) -> Expression:
-    """The function that an expression is. Raises ExpressionError."""
+def parse(text: object, only: str | None = None) -> Expression:
+    """The function that an expression is; `only` is the one event that it may use. Raises ExpressionError."""
     parser = _Parser(_tokens(text))
     found = parser.alternatives()
     parser.end()
+    if only is not None and parser.roots - {only}:
+        raise ExpressionError(f"may only use {only}: there is no incoming event here")
     return found
 
 
@@ -123,6 +125,7 @@ def _tokens(text: object) -> list[_Token]:
 
 class _Parser:
     def __init__(self, tokens: list[_Token]) -> None:
+        self.roots: set[str] = set()
         self._tokens = tokens
         self._next = 0
         self._depth = 0
@@ -195,6 +198,7 @@ class _Parser:
             return partial(_constant, _CONSTANTS[self._advance().text])
         if token.text not in _ROOTS:
             self._refuse("event, async, true, false or null")
+        self.roots.add(token.text)
         root = _ROOTS.index(self._advance().text)
         keys = self.keys()
         return lambda events: _value_at(keys, events[root])
