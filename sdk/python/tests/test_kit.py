@@ -308,8 +308,23 @@ def test_the_process_may_die_after_any_op(wf: Workflows) -> None:
 
 def test_a_workflow_without_attempts_does_not_survive_a_lost_answer(wf: Workflows) -> None:
     wf.workflow("order", retries=0)(order)
-    with pytest.raises(CrashError, match=r"after op 1, its answer lost(.|\n)*order: failed"):
+    with pytest.raises(
+        CrashError,
+        match=r"op 1, its answer lost, run 1 \(order\) is another: status is 'failed', without it 'timed_out'\n",
+    ):
         every_crash(wf, lambda engine: engine.run("order", {"order_id": "o-1"}))
+
+
+def test_the_first_difference_of_a_crash_is_told_first() -> None:
+    def told(same: Callable[[Any], Any]) -> str:
+        with pytest.raises(CrashError) as caught:
+            every_crash(remembering, lambda engine: engine.run("careless"), same=same)
+        return str(caught.value).splitlines()[0].partition(" is another: ")[2]
+
+    assert told(lambda run: {"steps": [("a", 1), ("b", run.output)]}) == "steps[1][1] is 0, without it 1"
+    assert told(lambda run: [run.output]) == "[0] is 0, without it 1"
+    assert told(lambda run: run.output) == "is 0, without it 1"
+    assert told(lambda run: [1] * run.output) == "is [], without it [1]"
 
 
 def remembering() -> Workflows:
@@ -327,7 +342,9 @@ def remembering() -> Workflows:
 
 def test_what_only_the_process_knew_is_missed_after_a_crash() -> None:
     assert TestEngine(remembering).run("careless").output == 1
-    with pytest.raises(CrashError, match=r"after op 1, its answer stored(.|\n)*careless: completed, 0"):
+    with pytest.raises(
+        CrashError, match=r"its answer stored, run 1 \(careless\) is another: output is 0, without it 1\n"
+    ):
         every_crash(remembering, lambda engine: engine.run("careless"))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -90,3 +91,13 @@ def test_a_step_without_a_function_is_told_how_to_write_it(wf: Workflows, engine
 
     error = engine.execute("w")["error"]
     assert error["message"] == "step.run needs a function: step.run('id', fn, arg); got int"
+
+
+@pytest.mark.parametrize(("fn", "name"), [(len, "len"), (partial(len), "partial")])
+def test_an_id_that_is_missing_is_told(wf: Workflows, engine: FakeEngine, fn: Any, name: str) -> None:
+    @wf.workflow("w")
+    def workflow(ctx: Context, step: Step) -> None:
+        step.run(fn, "x")  # type: ignore[call-overload, arg-type]
+
+    error = engine.run("w").ops[-1]["error"]
+    assert error["message"] == f"step.run needs an id before the function: step.run('{name}', {name}, …)"

@@ -49,6 +49,9 @@ def run_call(
     max_attempts: int | None,
 ) -> StepCall:
     """`step.run`: the input is the list of positional arguments, or `{"args", "kwargs"}` when there are named ones."""
+    if callable(user_id):
+        name = getattr(user_id, "__name__", type(user_id).__name__)
+        raise StepArgumentError(f"step.run needs an id before the function: step.run({name!r}, {name}, …)")
     if not callable(fn):
         raise StepArgumentError(
             f"step.run needs a function: step.run({user_id!r:.100}, fn, arg); got {type(fn).__name__}"

@@ -74,7 +74,10 @@ def every_crash(
             place = f"with a crash after op {number}, its answer {where}"
             found = [same(run) for run in engine.runs]
             if found != expected:
-                raise CrashError(f"{place}, this came of it:\n{_told(engine)}\nand without:\n{_told(clean)}")
+                raise CrashError(
+                    f"{place}, {_difference(expected, found, clean.runs)}\n\nwith the crash:\n{_told(engine)}\n\n"
+                    f"without:\n{_told(clean)}"
+                )
             for run in engine.runs:
                 _check_executions(run, place)
     return 2 * clean.ops
@@ -88,6 +91,26 @@ def _check_executions(run: TestRun[Any], place: str) -> None:
                 f"{place}, step {step!r} was executed {times} times: {stored} of its attempts are stored, and"
                 f" {run.lost[step]} were lost"
             )
+
+
+def _difference(expected: Sequence[Any], found: Sequence[Any], runs: Sequence[TestRun[Any]]) -> str:
+    """The first one."""
+    for number, (before, now) in enumerate(zip(expected, found, strict=False), 1):
+        if before != now:
+            return f"run {number} ({runs[number - 1].workflow}) is another: {_differs(before, now)}"
+    return f"there are {len(found)} runs, without it {len(expected)}"
+
+
+def _differs(before: Any, now: Any, name: str = "") -> str:
+    """Where two values differ, as deep inside as both have a place for it."""
+    prefix = f"{name} " if name else ""
+    if isinstance(before, Mapping) and isinstance(now, Mapping) and before.keys() == now.keys():
+        key = next(key for key in before if before[key] != now[key])
+        return _differs(before[key], now[key], f"{prefix}{key}")
+    if isinstance(before, list | tuple) and isinstance(now, list | tuple) and len(before) == len(now):
+        place = next(place for place in range(len(before)) if before[place] != now[place])
+        return _differs(before[place], now[place], f"{name}[{place}]")
+    return f"{prefix}is {now!r:.500}, without it {before!r:.500}"
 
 
 def _told(engine: TestEngine) -> str:
