@@ -13,6 +13,7 @@ from services.cli.conformance.report import line, summary
 from services.cli.conformance.rule import Finding, Rule
 from services.cli.conformance.table import RULES
 from services.cli.failure import Failure
+from tests.support.bare_function import bare, serving
 from tests.support.pages import page
 
 PAGE = "docs/how-to/conformance.md"
@@ -55,7 +56,6 @@ def test_a_report_has_a_line_a_rule_and_three_more_under_one_that_has_failed() -
 
     rule = Rule("step-id-repeats", 7, check)
     assert line(Finding(rule, "ok")) == "ok     step-id-repeats                  protocol section 7"
-    assert line(Finding(rule, "not applicable", "why")).endswith("protocol section 7  not applicable: why")
     failed = Finding(rule, "failed", "", "this", "that", "something else")
     assert line(failed).splitlines() == [
         "FAILED step-id-repeats                  protocol section 7",
@@ -64,6 +64,36 @@ def test_a_report_has_a_line_a_rule_and_three_more_under_one_that_has_failed() -
         "         came      something else",
     ]
     assert summary([Finding(rule, "ok"), failed], 7) == "1 ok, 1 failed, 0 not applicable, 7 requests"
+
+
+def test_what_does_not_apply_is_told_once_for_each_reason() -> None:
+    served, listed = RULES[-1], RULES[0]
+    findings = [
+        Finding(served, "not applicable", "it is not served"),
+        Finding(listed, "not applicable", "it is not listed"),
+        *[Finding(served, "not applicable", "it is not served")] * 9,
+    ]
+    said = summary(findings, 7).splitlines()
+    assert said[0] == "-      not applicable, since it is not served:"
+    assert " ".join(said[1:-3]).replace(",", "").split() == [served.name] * 10
+    assert said[-3:] == [
+        "-      not applicable, since it is not listed:",
+        f"         {listed.name}",
+        "0 ok, 0 failed, 11 not applicable, 7 requests",
+    ]
+    assert max(map(len, said)) <= 118
+
+
+async def test_a_key_that_the_function_has_not_stops_it_at_once() -> None:
+    with serving(bare.Function) as url:
+        ways: list[dict[str, Any]] = [{}, {"json_output": True}, {"only": ["step-"]}]
+        for options in ways:
+            failure = await told({}, url=url, key="another key", **options)
+            first, sent, came = str(failure).splitlines()
+            assert first.startswith(f"{url} refuses a request that is signed with this key: is --key the key of this")
+            assert sent.startswith("  sent  an introspect request: {")
+            assert came.startswith("  came  HTTP 401 ")
+            assert failure.code == 1
 
 
 async def told(environ: dict[str, str], **options: Any) -> Failure:

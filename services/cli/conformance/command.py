@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from services.cli.conformance.probe import Probe
 from services.cli.conformance.report import as_json, line, summary
-from services.cli.conformance.rule import Broken, Finding, Rule
+from services.cli.conformance.rule import Broken, Finding, KeyRefused, Rule
 from services.cli.conformance.runner import Runner
 from services.cli.conformance.table import RULES
 from services.cli.conformance.wire import Place
@@ -43,7 +43,7 @@ async def run(
     probe = Probe(place, [each for each in keys if each], timeout_s=timeout_s)
 
     def tell(finding: Finding) -> None:
-        if not json_output:
+        if not json_output and finding.state != "not applicable":
             sys.stdout.write(line(finding) + "\n")
             sys.stdout.flush()
 
@@ -51,6 +51,11 @@ async def run(
         findings = await Runner(probe, _chosen(only), limit_s=limit_s).check(tell)
     except Broken as broken:
         raise Failure(f"{url}: {broken.came}") from None
+    except KeyRefused as refused:
+        raise Failure(
+            f"{url} refuses a request that is signed with this key: is --key the key of this function?"
+            f" Or does another program answer on this port?\n  sent  {refused.sent}\n  came  {refused.came}"
+        ) from None
     sys.stdout.write((as_json(url, findings, probe.asked) if json_output else summary(findings, probe.asked)) + "\n")
     bad = {"failed", "not applicable"} if complete else {"failed"}
     return EXIT_FAILED if any(finding.state in bad for finding in findings) else EXIT_OK

@@ -46,5 +46,14 @@ class Broken(Exception):
         self.came = came
 
 
+class KeyRefused(Exception):
+    """The function refuses the key itself, so that every rule would fail in the same way."""
+
+    def __init__(self, sent: str, came: str) -> None:
+        super().__init__(f"sent {sent}; came {came}")
+        self.sent = sent
+        self.came = came
+
+
 class NotApplicable(Exception):
     """The rule is about something that this function, by right, does not do."""

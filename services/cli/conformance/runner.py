@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 
 from services.cli.conformance.probe import Probe
-from services.cli.conformance.rule import Broken, Finding, NotApplicable, Rule
+from services.cli.conformance.rule import Broken, Finding, KeyRefused, NotApplicable, Rule
 from services.cli.conformance.wire import NoAnswer, NotReachable
 from services.core.domain.op import FunctionFault
 
@@ -23,7 +23,7 @@ class Runner:
         self._limit_s = limit_s
 
     async def check(self, tell: Tell) -> list[Finding]:
-        """The findings, each also told at once. Raises Broken where nothing can be reached."""
+        """The findings, each also told at once. Raises Broken where nothing can be reached, and KeyRefused."""
         ends_at = monotonic() + self._limit_s
         await self._look()
         findings = []
@@ -42,6 +42,8 @@ class Runner:
         except Broken as broken:
             if isinstance(broken.__cause__, NotReachable):
                 raise
+            if isinstance(broken.__cause__, FunctionFault) and broken.__cause__.name == "SignatureRejected":
+                raise KeyRefused(broken.sent, broken.came) from None
             return
         names = [each.get("name") for each in introspection.workflows if isinstance(each, dict)]
         probe.served = frozenset(name for name in names if isinstance(name, str))
