@@ -36,7 +36,7 @@ class Fault:
     times: int | None
     workflow: str | None = None
 
-    def is_of(self, workflow: str, step_id: str) -> bool:
+    def _is_of(self, workflow: str, step_id: str) -> bool:
         """Whether this is a fault of that step."""
         return self.step == step_id and self.workflow in (None, workflow)
 
@@ -99,7 +99,7 @@ def refuse_faults(scripts: Sequence[Script], workflow: str, step_id: str, kind: 
 
 
 def _faults_of(scripts: Sequence[Script], workflow: str, step_id: str) -> Iterable[tuple[Script, Fault]]:
-    return ((script, fault) for script in scripts for fault in script.faults if fault.is_of(workflow, step_id))
+    return ((script, fault) for script in scripts for fault in script.faults if fault._is_of(workflow, step_id))
 
 
 def _raise(error: Error, *_args: Any, **_kwargs: Any) -> NoReturn:
