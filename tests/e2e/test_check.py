@@ -186,6 +186,8 @@ async def test_code_that_would_execute_steps_is_not_asked(rest: Rest, tmp_path: 
             await check(rest, tmp_path, url=function.url)
         assert [request.kind for request in function.requests] == ["introspect"]
         assert await check(rest, tmp_path, url=function.url, against_active=False) == 0
+        with pytest.raises(Failure, match=r"SignatureRejected: .* \(it has another key, or another program"):
+            await check(rest, tmp_path, url=function.url, key="wfsk_another_key", against_active=False)
     async with FakeFunction({"a b": lambda _: {}}, key=shown["signing_key"]) as function:
         with pytest.raises(Failure, match="a sync would refuse its definitions"):
             await check(rest, tmp_path, url=function.url, against_active=False)

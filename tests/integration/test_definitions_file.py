@@ -133,7 +133,8 @@ async def test_a_function_that_knows_another_key_is_there(
         assert function.rejected == 1
     status = await status_of(database, tenant)
     assert status.state == "failed"
-    assert "SignatureRejected" in status.message
+    assert status.message.startswith("SignatureRejected: HTTP 401")
+    assert status.message.endswith("(it has another key, or another program answers on this port)")
     assert await declared(database, tenant) == []
 
 

@@ -239,3 +239,17 @@ class TestIntrospection:
         with pytest.raises(FunctionFault) as raised:
             parse_introspection(status, body)
         assert raised.value.name == name
+
+    @pytest.mark.parametrize(
+        ("error", "hinted"),
+        [("the signature does not match", True), ("the signature is stale or from the future", False)],
+    )
+    @pytest.mark.parametrize("wrapped", [False, True])
+    def test_a_refused_signature_says_what_it_mostly_is(self, error: str, hinted: bool, wrapped: bool) -> None:
+        refusal = json.dumps({"error": error})
+        body = json.dumps({"statusCode": 401, "body": refusal}) if wrapped else refusal
+        with pytest.raises(FunctionFault) as raised:
+            parse_introspection(200 if wrapped else 401, body.encode())
+        assert raised.value.name == "SignatureRejected"
+        assert error in raised.value.message
+        assert ("another program answers on this port" in raised.value.message) is hinted

@@ -22,6 +22,10 @@ _SHOWN_BYTES = 1024
 _SDK_BYTES = 100
 _MAX_DEPTH = MAX_DEPTH + 5  # the payload of an event of an op of the list of an answer
 
+_REFUSED = "SignatureRejected"
+_MOSTLY = "it has another key, or another program answers on this port"
+_OF_CLOCKS = "stale or from the future"
+
 _PLAIN_HEAD = f'{{"runr_workflow":"{PROTOCOL}","ops":['
 _PLAIN_TAIL = "}]}"
 
@@ -90,8 +94,16 @@ def parse_op(text: bytes, *, limits: AnswerLimits) -> Op:
 
 
 def parse_introspection(status: int, body: bytes) -> Introspection:
-    """The definitions a function says it serves. Raises FunctionFault as `parse_answer` does."""
-    answer = _protocol_members(status, body)
+    """The definitions a function says it serves. Raises FunctionFault as `parse_answer` does.
+
+    Whoever asks for definitions sets something up: the fault of a refused signature also says what it mostly is.
+    """
+    try:
+        answer = _protocol_members(status, body)
+    except FunctionFault as fault:
+        if fault.name != _REFUSED or _OF_CLOCKS in fault.message:
+            raise
+        raise FunctionFault(_REFUSED, f"{fault.message} ({_MOSTLY})") from None
     workflows = _value(answer, "workflows")
     if not isinstance(workflows, list):
         refuse('the answer has no list "workflows"')
@@ -116,7 +128,7 @@ def _plain(body: bytes, head: str, tail: str, limits: AnswerLimits) -> Op | None
 
 def http_fault(status: int, body: bytes) -> FunctionFault:
     """The fault that a status other than 200 is: its number, and the first KiB of what came with it."""
-    name = "SignatureRejected" if status == 401 else "FunctionHttpError"
+    name = _REFUSED if status == 401 else "FunctionHttpError"
     hint = " (redirects are not followed)" if 300 <= status < 400 else ""
     shown = storable(body[:_SHOWN_BYTES].decode(errors="replace")).strip()
     return FunctionFault(name, f"HTTP {status}{hint}: {shown}" if shown else f"HTTP {status}{hint}")
