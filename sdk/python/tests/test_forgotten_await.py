@@ -37,6 +37,14 @@ async def as_a_task(step: AsyncStep) -> Any:
     return await step.run("b", use, first)
 
 
+async def as_a_list(step: AsyncStep) -> Any:
+    return await step.run("b", give, [1, step.run("a", give, 1)])
+
+
+async def as_a_gathering(step: AsyncStep) -> Any:
+    return await step.run("b", use, asyncio.gather(step.run("a", give, 1), step.run("c", give, 1)))
+
+
 async def awaited_in_the_body(step: AsyncStep) -> Any:
     first = step.run("a", give, 1)
 
@@ -110,10 +118,14 @@ async def added_in_the_body(step: AsyncStep) -> Any:
 ARGUMENT = ("StepArgumentError", "step 'a' was not awaited: await it before its result is given to step 'b'")
 NESTED = ("NestedStepError", "step 'a' was awaited inside step 'b': steps cannot be nested")
 TAKEN = ("StepNotAwaitedError", "step 'a' was not awaited: its call was taken for its result (")
+BEGUN = (as_a_task, as_a_gathering)
+"""A task begins by itself."""
 CASES: dict[Body, Told] = {
     as_argument: ARGUMENT,
     as_named_argument: ARGUMENT,
     as_a_task: ARGUMENT,
+    as_a_list: ARGUMENT,
+    as_a_gathering: ARGUMENT,
     awaited_in_the_body: NESTED,
     returned_by_the_body: NESTED,
     gathered_in_the_body: NESTED,
@@ -150,11 +162,11 @@ def test_over_http(case: Body, options: dict[str, Any], wf: Workflows) -> None:
     assert run.error is not None
     assert (run.error["name"], run.error["message"][: len(message)]) == (name, message)
     assert len([entry for entry in run.timeline if entry.op == "run_failed"]) == 1
-    assert "a" not in run.steps or case is as_a_task, "a task begins by itself"
+    assert "a" not in run.steps or case in BEGUN
 
 
 @pytest.mark.parametrize(
-    "case", [case for case in CASES if case not in (as_a_task, added_in_the_body)], ids=lambda case: case.__name__
+    "case", [case for case in CASES if case not in (*BEGUN, added_in_the_body)], ids=lambda case: case.__name__
 )
 async def test_over_the_worker_stream(case: Body, wf: Workflows) -> None:
     register(wf, case)

@@ -29,6 +29,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
+_MOST_LISTED = 100
+
 
 class StepScope(Protocol):
     """The invocation that async step calls belong to."""
@@ -109,11 +111,24 @@ def in_view_of(not_awaited: Iterable[str], error: BaseException | None) -> BaseE
 def _refuse_not_awaited(user_id: str, arguments: Iterable[object]) -> None:
     """A step that begins in the body of another one would wait for itself."""
     for argument in arguments:
-        call = argument.get_coro() if isinstance(argument, asyncio.Task) and not argument.done() else argument
-        if isinstance(call, PendingStep):
+        call = _pending_in(argument)
+        if call is not None:
             raise StepArgumentError(
                 f"step {call.name!r} was not awaited: await it before its result is given to step {user_id!r:.100}"
             )
+
+
+def _pending_in(argument: object) -> PendingStep[Any] | None:
+    """A step call that an argument is, or waits for, or that is among the first of a list."""
+    if isinstance(argument, PendingStep):
+        return argument
+    held: Iterable[object] = ()
+    if isinstance(argument, list | tuple):
+        held = argument[:_MOST_LISTED]
+    elif isinstance(argument, asyncio.Future) and not argument.done():
+        # What asyncio.gather waits for is known to nobody else.
+        held = (argument.get_coro(),) if isinstance(argument, asyncio.Task) else getattr(argument, "_children", ())
+    return next((call for each in held if (call := _pending_in(each)) is not None), None)
 
 
 StepCoroutine = Coroutine[object, object, T]
