@@ -149,7 +149,7 @@ async def test_events_are_sent_and_say_what_they_did(rest: Rest, tmp_path: Path)
         assert (await shell.ok("events", "send", "begin", "--id", "e-1")).lines[0][0] == "duplicate"
         assert (await shell.ok("events", "send", "approved", "--data", '{"id": 7}')).lines[1] == ["resumed", "1", "run"]
         assert (await rest.end(run))["status"] == "completed"
-        assert "no workflow listens to it" in (await shell.ok("events", "send", "nobody")).out
+        assert "nothing came of it" in (await shell.ok("events", "send", "nobody")).out
         both = '[{"name": "said", "data": {"n": 1}}, {"name": "said", "data": {"n": 2}}]'
         ends = await shell.ok("events", "send", "--file", "-", "--wait", "--json", stdin=both)
         assert [json.loads(line)["output"] for line in ends.out.splitlines()] == [{"n": 1}, {"n": 2}]
