@@ -30,9 +30,11 @@ class _Field(NamedTuple):
     names: Mapping[str, int] = _NONE
 
 
+_MINUTE = _Field("minute", 0, 59)
+_HOUR = _Field("hour", 0, 23)
 _DAY_OF_MONTH = _Field("day of month", 1, 31)
 _MONTH = _Field("month", 1, 12, _MONTHS)
-_OTHERS = (_Field("minute", 0, 59), _Field("hour", 0, 23), _Field("day of week", 0, 7, _DAYS))
+_DAY_OF_WEEK = _Field("day of week", 0, 7, _DAYS)
 
 
 def cron_fault(line: str) -> str | None:
@@ -46,11 +48,12 @@ def cron_fault(line: str) -> str | None:
         return f"a cron expression has five fields (minute hour day month weekday), this has {len(texts)}"
     minute, hour, day, month, weekday = texts
     try:
-        for field, text in zip(_OTHERS, (minute, hour, weekday), strict=True):
-            _numbers(field, text)
-        months = _numbers(_MONTH, month)
         numbered = [item for item in day.split(",") if item != "L"]
         days = _numbers(_DAY_OF_MONTH, ",".join(numbered)) if numbered else set[int]()
+        _numbers(_MINUTE, minute)
+        _numbers(_HOUR, hour)
+        months = _numbers(_MONTH, month)
+        _numbers(_DAY_OF_WEEK, weekday)
     except ValueError as fault:
         return str(fault)
     has_last = "L" in day.split(",")
