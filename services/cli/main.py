@@ -123,34 +123,8 @@ def _command(given: argparse.Namespace) -> Coroutine[Any, Any, int]:
             from services.cli import doctor
 
             return doctor.run(os.environ)
-        case "workflows" if given.verb == "check":
-            from services.cli.check import command as check
-
-            return check.run(
-                os.environ,
-                project=given.project,
-                tenant=given.tenant,
-                url=given.url,
-                key=given.key,
-                against_active=given.against_active,
-                workflow=given.workflow,
-                most=given.most,
-                as_json=given.json,
-            )
-        case "workflows" if given.verb == "list":
-            from services.cli import workflow_list
-
-            return workflow_list.run(os.environ, given)
-        case "workflows" if given.verb in ("pause", "resume"):
-            from services.cli import workflow_pause
-
-            return workflow_pause.run(os.environ, given)
         case "workflows":
-            from services.cli import workflows
-
-            return workflows.sync(
-                os.environ, project=given.project, tenant=given.tenant, file=given.file, as_json=given.json
-            )
+            return _workflows(given)
         case "runs":
             from services.cli.runs import command as runs
 
@@ -177,6 +151,38 @@ def _command(given: argparse.Namespace) -> Coroutine[Any, Any, int]:
             from services.cli import demo
 
             return demo.run(os.environ)
+
+
+def _workflows(given: argparse.Namespace) -> Coroutine[Any, Any, int]:
+    match given.verb:
+        case "check":
+            from services.cli.check import command as check
+
+            return check.run(
+                os.environ,
+                project=given.project,
+                tenant=given.tenant,
+                url=given.url,
+                key=given.key,
+                against_active=given.against_active,
+                workflow=given.workflow,
+                most=given.most,
+                as_json=given.json,
+            )
+        case "list":
+            from services.cli import workflow_list
+
+            return workflow_list.run(os.environ, given)
+        case "pause" | "resume":
+            from services.cli import workflow_pause
+
+            return workflow_pause.run(os.environ, given)
+        case _:
+            from services.cli import workflows
+
+            return workflows.sync(
+                os.environ, project=given.project, tenant=given.tenant, file=given.file, as_json=given.json
+            )
 
 
 if __name__ == "__main__":
