@@ -16,7 +16,21 @@ from tests.support.otlp_receiver import OtlpReceiver, otlp_receiver, tree
 from tests.support.postgres import run_apart
 from tests.support.rest import Rest, step_of
 from tests.support.stack import Servers, Stack
-from tests.support.traces import Seen, Shape, below, leaf, named, node, orders, post, send, shape, start, trace_of
+from tests.support.traces import (
+    WHO_FIRES,
+    Seen,
+    Shape,
+    below,
+    leaf,
+    named,
+    node,
+    orders,
+    post,
+    send,
+    shape,
+    start,
+    trace_of,
+)
 from tests.support.transports import Transport, only_over
 from tests.support.workflow_app import Bodies, serving
 
@@ -99,8 +113,8 @@ async def test_the_whole_tree(rest: Rest, receiver: OtlpReceiver, bodies: Bodies
                 "ingest",
                 *[leaf("claim", "executor")] * 4,
                 *[node("invoke order", "executor", *executed) for executed, _, _ in invoked],
-                leaf("backoff reserve", "executor"),
-                leaf("sleep hold", "executor"),
+                leaf("backoff reserve", WHO_FIRES),
+                leaf("sleep hold", WHO_FIRES),
                 leaf("wait shipped", "ingest"),
                 leaf("run order", "executor"),
             ),

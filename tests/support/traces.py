@@ -83,10 +83,17 @@ def orders(seen: Seen) -> Callable[[Workflows, Bodies], None]:
     return register
 
 
+WHO_FIRES = "whoever fires"
+"""The service of a sleep or a backoff that is over: the executor that set it, or a scheduler that came first."""
+
+_FIRED = ("sleep ", "backoff ")
+
+
 def shape(span: Received, spans: Sequence[Received]) -> Shape:
     """A span and all below it, without what differs from run to run."""
     below = sorted((shape(each, spans) for each in spans if each.parent_id == span.span_id), key=str)
-    return span.name, span.service.removeprefix("runr-"), span.error, tuple(below)
+    service = WHO_FIRES if span.name.startswith(_FIRED) else span.service.removeprefix("runr-")
+    return span.name, service, span.error, tuple(below)
 
 
 def leaf(name: str, service: str, error: str | None = None) -> Shape:
@@ -112,14 +119,15 @@ async def trace_of(rest: Rest, receiver: OtlpReceiver, trace_id: str) -> list[Re
     later, delayed = await post(rest, "/projects/default/workflows/tax/runs", {"data": {}, "delay": "20ms"})
     await rest.completed(later["id"])
     wanted = {
-        ("sleep hold", "runr-executor"),
+        ("sleep hold", ""),
         ("wait shipped", "runr-ingest"),
         ("run order", "runr-executor"),
         ("POST /api/events", "runr-gateway"),
     }
 
     def has_come(spans: Sequence[Received]) -> bool:
-        come = {(span.name, span.service) for span in spans if span.trace_id == last}
+        theirs = [span for span in spans if span.trace_id == last]
+        come = {(span.name, "" if span.name.startswith(_FIRED) else span.service) for span in theirs}
         fired = {span.service for span in spans if span.trace_id == delayed and span.name == "delay"}
         return wanted <= come and fired == {"runr-scheduler"}
 
