@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.grpc_backend import ADMIN
 from tests.support.http_gateway import gateway
+from tests.support.logged import complaints
 
 
 async def test_a_preface_of_http_2_is_answered_with_400_and_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
@@ -22,7 +23,7 @@ async def test_a_preface_of_http_2_is_answered_with_400_and_is_no_error(caplog: 
         status = await asyncio.wait_for(reader.readline(), 10)
         writer.close()
     assert status.split()[1] == b"400"
-    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert complaints(caplog) == []
 
 
 @pytest.mark.parametrize("sent", [b"Content-Length: 1000\r\n\r\n{", b"Transfer-Encoding: chunked\r\n\r\n100\r\n{"])
@@ -43,4 +44,4 @@ async def test_a_client_that_goes_in_the_middle_of_its_body_is_no_error(
         async with asyncio.timeout(10):
             while not any("has gone" in record.getMessage() for record in caplog.records):
                 await asyncio.sleep(0.01)
-    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert complaints(caplog) == []
