@@ -8,8 +8,8 @@ import pytest
 
 
 def complaints(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
-    """All warnings and errors, but those of gRPC about the loop of an earlier test: it has one queue for all event loops
-    of a process, and tells loops that are closed by now what has come for them.
+    """All warnings and errors, but those of gRPC about the loop of an earlier test: it has one queue for all loops of a
+    process, and tells those that are closed by now what has come for them.
     """
     return [record for record in caplog.records if record.levelno > logging.INFO and not _of_a_closed_loop(record)]
 
