@@ -170,7 +170,7 @@ class EngineStream:
         while (message := await self.next()).WhichOneof("kind") == "credits":
             pass  # a slot that became free meanwhile
         assert message.WhichOneof("kind") == "op", message
-        op = SentOp(message)
+        op = SentOp(message.op)
         assert (op.message.key, op.id) == (key, "run_failed")
         self.ack(op)
 
