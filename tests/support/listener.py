@@ -7,10 +7,9 @@ import contextlib
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+from services.core.runtime.accepting import accept_no_more
 
-_TURNS_OF_AN_ACCEPT = 3
-"""How many turns of the loop lie between a socket that is accepted and its connection."""
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Listener:
@@ -37,11 +36,7 @@ class Listener:
         server, self._server = self._server, None
         if server is None:
             return
-        loop = asyncio.get_running_loop()
-        for listener in server.sockets:
-            loop.remove_reader(listener.fileno())
-        for _ in range(_TURNS_OF_AN_ACCEPT):
-            await asyncio.sleep(0)
+        await accept_no_more(server)
         server.close()
         for task in self._served:
             task.cancel()

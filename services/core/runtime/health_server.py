@@ -14,6 +14,7 @@ import socket
 from http import HTTPStatus
 from typing import Any
 
+from services.core.runtime.accepting import accept_no_more
 from services.core.runtime.health import Health
 from services.core.runtime.parse import Address
 
@@ -22,7 +23,6 @@ log = logging.getLogger(__name__)
 _MOST_BYTES = 8192
 _REQUEST_S = 5.0
 _MOST_CONNECTIONS = 100
-_TURNS_OF_AN_ACCEPT = 3
 
 
 class HealthServer:
@@ -60,7 +60,7 @@ class HealthServer:
         """Closes the server; a second call does nothing."""
         server, self._server = self._server, None
         if server is not None:
-            await _accept_no_more(server)
+            await accept_no_more(server)
             server.close()
             for task in self._open:
                 task.cancel()
@@ -104,15 +104,6 @@ class HealthServer:
         body = {"status": "ready" if ready else "not_ready", "service": self._service, "checks": dict(report)}
         status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
         return _response(status, body, has_body=method == "GET")
-
-
-async def _accept_no_more(server: asyncio.Server) -> None:
-    """What is accepted already becomes a connection: asyncio would lose its socket if the server were closed first."""
-    loop = asyncio.get_running_loop()
-    for listener in server.sockets:
-        loop.remove_reader(listener.fileno())
-    for _ in range(_TURNS_OF_AN_ACCEPT):
-        await asyncio.sleep(0)
 
 
 def _response(status: HTTPStatus, body: dict[str, Any], headers: str = "", *, has_body: bool = True) -> bytes:
