@@ -16,6 +16,7 @@ from urllib.parse import quote
 from services.cli.api import ApiClient
 from services.cli.failure import Failure
 from services.cli.function import is_http_url
+from services.cli.json_input import read_json
 from services.cli.table import counted
 from services.core.runtime.service import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from services.embedded.home import Home
@@ -25,7 +26,7 @@ async def sync(
     environ: Mapping[str, str], *, project: str, file: str | None, as_json: bool, tenant: str | None = None
 ) -> int:
     """Prints what is declared after the sync; 1 when neither the function nor the file could be declared."""
-    text = None if file is None else _read(file)
+    text = None if file is None else read_json(Path(file).read_bytes, f"--file {file}")
     base, token = reach_api(environ)
     path = f"/api/projects/{quote(project, safe='')}"
     async with ApiClient(base, token, tenant=tenant) as api:
@@ -56,20 +57,6 @@ def reach_api(environ: Mapping[str, str]) -> tuple[str, str]:
     if not is_http_url(base):
         raise Failure(f"RUNR_API_URL is {base}: it must begin with http:// or https:// and name a host", EXIT_USAGE)
     return base, token
-
-
-def _read(file: str) -> bytes:
-    """The file as it is, once it is known to be JSON. Raises Failure."""
-    try:
-        text = Path(file).read_bytes()
-        json.loads(text)
-    except OSError as error:
-        raise Failure(f"--file {file}: {error.strerror or type(error).__name__}", EXIT_USAGE) from None
-    except RecursionError:
-        raise Failure(f"--file {file}: nested too deeply", EXIT_USAGE) from None
-    except ValueError as error:
-        raise Failure(f"--file {file}: not JSON: {error}", EXIT_USAGE) from None
-    return text
 
 
 def _tell(project: str, synced: Mapping[str, Any], stored: Mapping[str, Any] | None) -> None:

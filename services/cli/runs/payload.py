@@ -8,25 +8,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from services.cli.failure import Failure
-from services.core.runtime.service import EXIT_USAGE
+from services.cli.json_input import read_json
 
 
 def read_payload(given: str, option: str) -> bytes:
     """What an option gives: JSON itself, `@FILE`, or `-` for stdin. Raises Failure for what is no JSON."""
-    try:
-        if given == "-":
-            text = sys.stdin.buffer.read()
-        else:
-            text = Path(given[1:]).read_bytes() if given.startswith("@") else given.encode()
-        json.loads(text)
-    except OSError as error:
-        raise Failure(f"{option} {given}: {error.strerror or type(error).__name__}", EXIT_USAGE) from None
-    except RecursionError:
-        raise Failure(f"{option}: nested too deeply", EXIT_USAGE) from None
-    except ValueError as error:
-        raise Failure(f"{option}: not JSON: {error}", EXIT_USAGE) from None
-    return text
+    if given == "-":
+        return read_json(sys.stdin.buffer.read, option)
+    if given.startswith("@"):
+        return read_json(Path(given[1:]).read_bytes, f"{option} {given}")
+    return read_json(given.encode, option)
 
 
 def body_with(data: bytes | None, members: Mapping[str, Any]) -> bytes:
