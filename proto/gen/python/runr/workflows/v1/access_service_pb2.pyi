@@ -123,32 +123,38 @@ class GetCallerRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetCallerResponse(_message.Message):
-    __slots__ = ("tenant", "token_id", "abilities", "email")
+    __slots__ = ("tenant", "token_id", "abilities", "email", "role", "session")
     TENANT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
     ABILITIES_FIELD_NUMBER: _ClassVar[int]
     EMAIL_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     token_id: str
     abilities: _containers.RepeatedScalarFieldContainer[str]
     email: str
-    def __init__(self, tenant: _Optional[str] = ..., token_id: _Optional[str] = ..., abilities: _Optional[_Iterable[str]] = ..., email: _Optional[str] = ...) -> None: ...
+    role: str
+    session: bool
+    def __init__(self, tenant: _Optional[str] = ..., token_id: _Optional[str] = ..., abilities: _Optional[_Iterable[str]] = ..., email: _Optional[str] = ..., role: _Optional[str] = ..., session: _Optional[bool] = ...) -> None: ...
 
 class Token(_message.Message):
-    __slots__ = ("id", "name", "abilities", "created_at", "expires_at", "last_used_at")
+    __slots__ = ("id", "name", "abilities", "created_at", "expires_at", "last_used_at", "email")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ABILITIES_FIELD_NUMBER: _ClassVar[int]
     CREATED_AT_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
     LAST_USED_AT_FIELD_NUMBER: _ClassVar[int]
+    EMAIL_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     abilities: _containers.RepeatedScalarFieldContainer[str]
     created_at: _timestamp_pb2.Timestamp
     expires_at: _timestamp_pb2.Timestamp
     last_used_at: _timestamp_pb2.Timestamp
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., abilities: _Optional[_Iterable[str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_used_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    email: str
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., abilities: _Optional[_Iterable[str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_used_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., email: _Optional[str] = ...) -> None: ...
 
 class CreateTokenRequest(_message.Message):
     __slots__ = ("name", "abilities", "expires_at")
@@ -279,14 +285,16 @@ class ListRolesResponse(_message.Message):
     def __init__(self, roles: _Optional[_Iterable[_Union[Role, _Mapping]]] = ...) -> None: ...
 
 class Tenant(_message.Message):
-    __slots__ = ("id", "name", "created_at")
+    __slots__ = ("id", "name", "created_at", "role")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     created_at: _timestamp_pb2.Timestamp
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    role: str
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., role: _Optional[str] = ...) -> None: ...
 
 class ListTenantsRequest(_message.Message):
     __slots__ = ("page_size", "page_token")
@@ -337,12 +345,38 @@ class CreateSessionRequest(_message.Message):
     def __init__(self, email: _Optional[str] = ..., password: _Optional[str] = ...) -> None: ...
 
 class CreateSessionResponse(_message.Message):
+    __slots__ = ("secret", "expires_at", "email")
+    SECRET_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
+    EMAIL_FIELD_NUMBER: _ClassVar[int]
+    secret: str
+    expires_at: _timestamp_pb2.Timestamp
+    email: str
+    def __init__(self, secret: _Optional[str] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., email: _Optional[str] = ...) -> None: ...
+
+class RotateSessionRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RotateSessionResponse(_message.Message):
     __slots__ = ("secret", "expires_at")
     SECRET_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
     secret: str
     expires_at: _timestamp_pb2.Timestamp
     def __init__(self, secret: _Optional[str] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class ChangePasswordRequest(_message.Message):
+    __slots__ = ("current_password", "new_password")
+    CURRENT_PASSWORD_FIELD_NUMBER: _ClassVar[int]
+    NEW_PASSWORD_FIELD_NUMBER: _ClassVar[int]
+    current_password: str
+    new_password: str
+    def __init__(self, current_password: _Optional[str] = ..., new_password: _Optional[str] = ...) -> None: ...
+
+class ChangePasswordResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class DeleteSessionRequest(_message.Message):
     __slots__ = ()
@@ -367,12 +401,14 @@ class AuditEntry(_message.Message):
     def __init__(self, id: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., actor: _Optional[str] = ..., action: _Optional[str] = ..., subject: _Optional[str] = ...) -> None: ...
 
 class ListAuditEntriesRequest(_message.Message):
-    __slots__ = ("page_size", "page_token")
+    __slots__ = ("page_size", "page_token", "action")
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
     page_size: int
     page_token: str
-    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+    action: str
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., action: _Optional[str] = ...) -> None: ...
 
 class ListAuditEntriesResponse(_message.Message):
     __slots__ = ("entries", "next_page_token")

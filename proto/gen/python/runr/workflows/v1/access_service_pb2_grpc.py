@@ -125,6 +125,16 @@ class AccessServiceStub:
                 request_serializer=runr_dot_workflows_dot_v1_dot_access__service__pb2.CreateSessionRequest.SerializeToString,
                 response_deserializer=runr_dot_workflows_dot_v1_dot_access__service__pb2.CreateSessionResponse.FromString,
                 _registered_method=True)
+        self.RotateSession = channel.unary_unary(
+                '/runr.workflows.v1.AccessService/RotateSession',
+                request_serializer=runr_dot_workflows_dot_v1_dot_access__service__pb2.RotateSessionRequest.SerializeToString,
+                response_deserializer=runr_dot_workflows_dot_v1_dot_access__service__pb2.RotateSessionResponse.FromString,
+                _registered_method=True)
+        self.ChangePassword = channel.unary_unary(
+                '/runr.workflows.v1.AccessService/ChangePassword',
+                request_serializer=runr_dot_workflows_dot_v1_dot_access__service__pb2.ChangePasswordRequest.SerializeToString,
+                response_deserializer=runr_dot_workflows_dot_v1_dot_access__service__pb2.ChangePasswordResponse.FromString,
+                _registered_method=True)
         self.DeleteSession = channel.unary_unary(
                 '/runr.workflows.v1.AccessService/DeleteSession',
                 request_serializer=runr_dot_workflows_dot_v1_dot_access__service__pb2.DeleteSessionRequest.SerializeToString,
@@ -247,7 +257,7 @@ class AccessServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CreateTenant(self, request, context):
-        """Makes a tenant; the caller becomes its owner.
+        """Makes a tenant; the caller, who must be a user, becomes its owner.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -262,6 +272,20 @@ class AccessServiceServicer:
 
     def CreateSession(self, request, context):
         """Signs a user in. The secret in the answer is a token for the session's lifetime.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RotateSession(self, request, context):
+        """Gives the caller's session another secret. The one before passes for another minute.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ChangePassword(self, request, context):
+        """Changes the password of the user who is signed in, whose other sessions end.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -373,6 +397,16 @@ def add_AccessServiceServicer_to_server(servicer, server):
                     servicer.CreateSession,
                     request_deserializer=runr_dot_workflows_dot_v1_dot_access__service__pb2.CreateSessionRequest.FromString,
                     response_serializer=runr_dot_workflows_dot_v1_dot_access__service__pb2.CreateSessionResponse.SerializeToString,
+            ),
+            'RotateSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.RotateSession,
+                    request_deserializer=runr_dot_workflows_dot_v1_dot_access__service__pb2.RotateSessionRequest.FromString,
+                    response_serializer=runr_dot_workflows_dot_v1_dot_access__service__pb2.RotateSessionResponse.SerializeToString,
+            ),
+            'ChangePassword': grpc.unary_unary_rpc_method_handler(
+                    servicer.ChangePassword,
+                    request_deserializer=runr_dot_workflows_dot_v1_dot_access__service__pb2.ChangePasswordRequest.FromString,
+                    response_serializer=runr_dot_workflows_dot_v1_dot_access__service__pb2.ChangePasswordResponse.SerializeToString,
             ),
             'DeleteSession': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteSession,
@@ -872,6 +906,60 @@ class AccessService:
             '/runr.workflows.v1.AccessService/CreateSession',
             runr_dot_workflows_dot_v1_dot_access__service__pb2.CreateSessionRequest.SerializeToString,
             runr_dot_workflows_dot_v1_dot_access__service__pb2.CreateSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RotateSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runr.workflows.v1.AccessService/RotateSession',
+            runr_dot_workflows_dot_v1_dot_access__service__pb2.RotateSessionRequest.SerializeToString,
+            runr_dot_workflows_dot_v1_dot_access__service__pb2.RotateSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ChangePassword(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runr.workflows.v1.AccessService/ChangePassword',
+            runr_dot_workflows_dot_v1_dot_access__service__pb2.ChangePasswordRequest.SerializeToString,
+            runr_dot_workflows_dot_v1_dot_access__service__pb2.ChangePasswordResponse.FromString,
             options,
             channel_credentials,
             insecure,
