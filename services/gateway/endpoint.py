@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,16 +13,15 @@ from runr.workflows.v1 import access_service_pb2
 from services.core.domain.errors import (
     DomainError,
     NotFound,
-    PermissionDenied,
     Unauthenticated,
     Unsupported,
 )
 from services.core.domain.event import EventLimits
 from services.core.domain.safe_text import is_storable
-from services.core.rpc.authorize import bearer_token
 from services.core.runtime.off_loop import SMALL_BYTES, OffLoop
 from services.gateway.backends import Backends, Credentials
 from services.gateway.body import read_body
+from services.gateway.credentials import token_credentials
 from services.gateway.observe import REQUEST_TRACE
 from services.gateway.route import Answer, Input, LaterRoute, Perform, Route
 from services.gateway.shape import read_query
@@ -32,8 +30,6 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _JSON = "application/json"
 _WHOAMI = "/runr.workflows.v1.AccessService/GetCaller"
-_TOKEN = re.compile(r"[\x21-\x7e]{1,1024}")
-_TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +133,4 @@ def _credentials(request: web.Request, *, public: bool = False) -> Credentials:
         raise Unsupported("the Idempotency-Key header is not in this version: use event ids and idempotency_key")
     if public:
         return Credentials(None, None, request[REQUEST_TRACE].traceparent)
-    token = bearer_token(request.headers.get("Authorization"))
-    if not _TOKEN.fullmatch(token):
-        raise Unauthenticated("this token is not known")
-    tenant = request.headers.get("X-Tenant-ID")
-    if tenant is not None and not _TENANT.fullmatch(tenant):
-        raise PermissionDenied("you are not a member of the tenant that X-Tenant-ID names")
-    return Credentials(token, tenant, request[REQUEST_TRACE].traceparent)
+    return token_credentials(request)

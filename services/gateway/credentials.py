@@ -1,0 +1,26 @@
+"""Who asks, as a request's headers say: the token, one of its tenants, and the trace."""
+
+from __future__ import annotations
+
+import re
+
+from aiohttp import web
+
+from services.core.domain.errors import PermissionDenied, Unauthenticated
+from services.core.rpc.authorize import bearer_token
+from services.gateway.backends import Credentials
+from services.gateway.observe import REQUEST_TRACE
+
+_TOKEN = re.compile(r"[\x21-\x7e]{1,1024}")
+_TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def token_credentials(request: web.Request) -> Credentials:
+    """What a request that needs a token is made with. Raises Unauthenticated, PermissionDenied."""
+    token = bearer_token(request.headers.get("Authorization"))
+    if not _TOKEN.fullmatch(token):
+        raise Unauthenticated("this token is not known")
+    tenant = request.headers.get("X-Tenant-ID")
+    if tenant is not None and not _TENANT.fullmatch(tenant):
+        raise PermissionDenied("you are not a member of the tenant that X-Tenant-ID names")
+    return Credentials(token, tenant, request[REQUEST_TRACE].traceparent)
