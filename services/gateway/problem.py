@@ -54,10 +54,10 @@ class ProblemError(msgspec.Struct):
     message: str
 
 
-def problem_response(error: DomainError, trace_id: str) -> web.Response:
-    """The answer to a failed request."""
+def problem_of(error: DomainError, trace_id: str) -> Problem:
+    """What is said of a failed request."""
     status, title = _status(error)
-    body = Problem(
+    return Problem(
         type=_TYPE_BASE + error.reason.lower().replace("_", "-"),
         title=title,
         status=status,
@@ -65,8 +65,16 @@ def problem_response(error: DomainError, trace_id: str) -> web.Response:
         errors=[ProblemError(_valid(fault.path), _valid(fault.message)) for fault in _faults(error)],
         trace_id=trace_id,
     )
+
+
+def problem_response(error: DomainError, trace_id: str) -> web.Response:
+    """The answer to a failed request."""
+    problem = problem_of(error, trace_id)
     return web.Response(
-        status=status, body=msgspec.json.encode(body), content_type=CONTENT_TYPE, headers=_headers(error, status)
+        status=problem.status,
+        body=msgspec.json.encode(problem),
+        content_type=CONTENT_TYPE,
+        headers=_headers(error, problem.status),
     )
 
 
@@ -88,6 +96,13 @@ def as_domain_error(error: Exception, trace_id: str) -> DomainError:
         return internal_error(error.metadata.get("trace_id", trace_id))
     log.error("request failed", exc_info=error, extra={"trace_id": trace_id})
     return internal_error(trace_id)
+
+
+def retry_after(error: DomainError) -> str | None:
+    """After how many seconds it may go better; None where time changes nothing."""
+    if isinstance(error, Unavailable | RateLimited):
+        return error.metadata.get("retry_after_s", _RETRY_AFTER_S)
+    return None
 
 
 def _status(error: DomainError) -> tuple[int, str]:
@@ -112,9 +127,8 @@ def _headers(error: DomainError, status: int) -> Mapping[str, str]:
         return {"WWW-Authenticate": 'Bearer realm="runr"'}
     if isinstance(error, MethodNotAllowed):
         return {"Allow": error.metadata["allow"]}
-    if isinstance(error, Unavailable | RateLimited):
-        return {"Retry-After": error.metadata.get("retry_after_s", _RETRY_AFTER_S)}
-    return {}
+    seconds = retry_after(error)
+    return {} if seconds is None else {"Retry-After": seconds}
 
 
 def _valid(text: str) -> str:
