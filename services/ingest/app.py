@@ -46,15 +46,18 @@ from services.core.store.component import DatabaseComponent
 from services.core.store.database import Database
 from services.core.store.database_clock import ClockKeeper, DatabaseClock
 from services.core.store.events import EventReader
+from services.core.store.run_changes import RunChangeReader
 from services.core.store.runs import RunReader
 from services.ingest.event_service import EventService
 from services.ingest.queue_bridge import QueueBridge
 from services.ingest.queue_consumer import ConsumerParts
 from services.ingest.queue_sink import QueueSink
+from services.ingest.run_changes import RunChanges
 from services.ingest.run_ends import RunEnds
 from services.ingest.run_service import RunService, RunVerbs
 from services.ingest.send_service import SendService
 from services.ingest.start_service import StartService
+from services.ingest.watch_service import WatchService
 
 _WRITERS = 4
 _READERS = 3
@@ -133,7 +136,7 @@ class _Parts:
         sends = SendService(self.acceptor, self.event_limits, self.submissions)
         return EventService(sends, EventReader(self.reads), sink)
 
-    def run_service(self, ends: RunEnds, reader: RunReader) -> RunService:
+    def run_service(self, ends: RunEnds, watches: WatchService, reader: RunReader) -> RunService:
         """Everything about runs."""
         database, definitions, hints = self.database, self.definitions, self.hints
         limits = StartLimits(
@@ -145,7 +148,8 @@ class _Parts:
             RunRetrier(database, definitions, hints),
             RunReplayer(database, definitions, hints, self.ids, self.traces),
         )
-        return RunService(StartService(starter, reader, limits, self.submissions), verbs, reader, ends, limits)
+        starts = StartService(starter, reader, limits, self.submissions)
+        return RunService(starts, verbs, reader, ends, watches, limits)
 
 
 def build(settings: Settings, runtime: Runtime) -> list[Component]:
@@ -158,9 +162,12 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
     runtime.health.observe("nats", lambda: "connected" if bus.connected else "away")
     reader = RunReader(parts.reads)
     ends = RunEnds(reader, runtime.clock)
+    changes_reader = RunChangeReader(parts.reads)
+    changes = RunChanges(changes_reader, runtime.clock)
+    watches = WatchService(changes_reader, changes, runtime.clock)
     services: list[Registration] = [
         (event_service_pb2_grpc.add_EventServiceServicer_to_server, parts.event_service()),
-        (run_service_pb2_grpc.add_RunServiceServicer_to_server, parts.run_service(ends, reader)),
+        (run_service_pb2_grpc.add_RunServiceServicer_to_server, parts.run_service(ends, watches, reader)),
     ]
     server = RpcServer(
         settings.listen.grpc or settings.peers.ingest,
@@ -184,6 +191,7 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
         server,
         parts.submissions,
         ends,
+        changes,
     ]
 
 

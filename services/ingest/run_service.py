@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from runr.workflows.v1 import run_service_pb2, run_service_pb2_grpc
 
 from services.core.domain.filter_rule import check_run_filter
+from services.core.domain.run_change import Cursor
 from services.core.domain.run_record import Place
 from services.core.domain.start_rule import StartLimits, start_data
 from services.core.engine.cancel_run import RunCanceller
@@ -25,6 +26,7 @@ from services.core.rpc.paging import next_token, page_size, position_of
 from services.core.store.runs import RunReader
 from services.ingest.run_ends import RunEnds
 from services.ingest.start_service import StartService
+from services.ingest.watch_service import WatchService
 
 _STEPS = 1_000
 _MAX_WAIT_MS = 60_000
@@ -40,15 +42,22 @@ class RunVerbs:
 
 
 class RunService(run_service_pb2_grpc.RunServiceServicer):
-    """Starts, shows, cancels, retries and replays runs."""
+    """Starts, shows, follows, cancels, retries and replays runs."""
 
     def __init__(
-        self, starts: StartService, verbs: RunVerbs, reader: RunReader, ends: RunEnds, limits: StartLimits
+        self,
+        starts: StartService,
+        verbs: RunVerbs,
+        reader: RunReader,
+        ends: RunEnds,
+        watches: WatchService,
+        limits: StartLimits,
     ) -> None:
         self._starts = starts
         self._verbs = verbs
         self._reader = reader
         self._ends = ends
+        self._watches = watches
         self._limits = limits
 
     async def StartRun(
@@ -92,6 +101,15 @@ class RunService(run_service_pb2_grpc.RunServiceServicer):
             runs=[convert_run.run(run, stacks=False) for run in page.runs],
             next_page_token=id_token(request, page.next),
         )
+
+    async def WatchRun(
+        self, request: run_service_pb2.WatchRunRequest, context: object
+    ) -> AsyncIterator[run_service_pb2.WatchRunResponse]:
+        """See the proto."""
+        who = caller()
+        cursor = Cursor.parse(request.cursor)
+        async for message in self._watches.watch(who.tenant, who.token_id, id_of(request.run_id, "run"), cursor):
+            yield message
 
     async def AwaitRun(
         self, request: run_service_pb2.AwaitRunRequest, context: object

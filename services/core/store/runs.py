@@ -65,12 +65,12 @@ class RunReader:
                 run_record(row),
                 event=trigger_record(row, payload["event_data"]),
                 output=payload["output"],
-                attempts=await _function_attempts(connection, tenant, run),
+                attempts=await function_attempts(connection, tenant, run),
             )
             places = await connection.fetch(
                 tenant_query("runs", "step_places", tenant), tenant, run, *(after or _START), steps, max_bytes
             )
-            found = await _steps(connection, tenant, record, [row["sid"] for row in places])
+            found = await steps_of(connection, tenant, record, [row["sid"] for row in places])
             children = await connection.fetch(tenant_query("runs", "children", tenant), tenant, run)
         more = bool(places) and places[0]["remaining"] > len(places)
         return RunDetail(
@@ -117,7 +117,7 @@ async def _row(connection: asyncpg.Connection, tenant: int, run: UUID) -> Row:
     return row
 
 
-async def _steps(
+async def steps_of(
     connection: asyncpg.Connection, tenant: int, run: RunRecord, ids: Sequence[str]
 ) -> tuple[StepRecord, ...]:
     """The steps with these ids, in their order."""
@@ -134,7 +134,7 @@ async def _steps(
     return tuple(steps.get(id) or failed_step(id, failed[id], run) for id in ids)
 
 
-async def _function_attempts(connection: asyncpg.Connection, tenant: int, run: UUID) -> tuple[AttemptRecord, ...]:
+async def function_attempts(connection: asyncpg.Connection, tenant: int, run: UUID) -> tuple[AttemptRecord, ...]:
     statement = tenant_query("runs", "function_attempts", tenant)
     rows = await connection.fetch(statement, tenant, run, _FUNCTION_ATTEMPTS)
     return tuple(attempt_record(row) for row in reversed(rows))

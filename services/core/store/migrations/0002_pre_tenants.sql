@@ -70,6 +70,7 @@ create table rt.runs (
     tags        jsonb not null default '[]',
     version     text not null default '',
     trace       text,                              -- of the request that started it: [tracestate ]traceparent
+    retries     int not null default 0,            -- by which who watches it knows that steps have gone
     primary key (id, tenant)
 ) partition by list (tenant);
 create index runs_event on rt.runs (event);

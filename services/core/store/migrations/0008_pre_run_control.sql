@@ -13,6 +13,7 @@ begin
     if exists (select from rt.deleted_project d where d.project = v_run.project) then return; end if;
     delete from rt.ends e where e.tenant = p_tenant and e.run = p_run and e.status <> 'completed' returning * into v_end;
     if not found then return; end if;
+    update rt.runs r set retries = r.retries + 1 where r.tenant = p_tenant and r.id = p_run;
     -- What was open starts anew. A failure that a later step followed was caught and compensated: it stays.
     delete from rt.steps s where s.tenant = p_tenant and s.run = p_run and (s.status = 'x' or (s.status = 'f' and not exists (
         select from rt.steps l where l.tenant = p_tenant and l.run = p_run and l.seq > s.seq and l.status in ('c', 'f'))));

@@ -140,22 +140,26 @@ class ListRunsResponse(_message.Message):
     def __init__(self, runs: _Optional[_Iterable[_Union[_resources_pb2.Run, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class WatchRunRequest(_message.Message):
-    __slots__ = ("run_id", "after_change")
+    __slots__ = ("run_id", "cursor")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
-    AFTER_CHANGE_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
     run_id: str
-    after_change: int
-    def __init__(self, run_id: _Optional[str] = ..., after_change: _Optional[int] = ...) -> None: ...
+    cursor: str
+    def __init__(self, run_id: _Optional[str] = ..., cursor: _Optional[str] = ...) -> None: ...
 
 class WatchRunResponse(_message.Message):
-    __slots__ = ("change", "run", "steps")
-    CHANGE_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("run", "steps", "cursor", "whole", "ended")
     RUN_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
-    change: int
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
     run: _resources_pb2.Run
     steps: _containers.RepeatedCompositeFieldContainer[_resources_pb2.Step]
-    def __init__(self, change: _Optional[int] = ..., run: _Optional[_Union[_resources_pb2.Run, _Mapping]] = ..., steps: _Optional[_Iterable[_Union[_resources_pb2.Step, _Mapping]]] = ...) -> None: ...
+    cursor: str
+    whole: bool
+    ended: bool
+    def __init__(self, run: _Optional[_Union[_resources_pb2.Run, _Mapping]] = ..., steps: _Optional[_Iterable[_Union[_resources_pb2.Step, _Mapping]]] = ..., cursor: _Optional[str] = ..., whole: _Optional[bool] = ..., ended: _Optional[bool] = ...) -> None: ...
 
 class AwaitRunRequest(_message.Message):
     __slots__ = ("run_id", "wait")

@@ -115,7 +115,9 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchRun(self, request, context):
-        """Every change of a run and its steps, from now or from a change number, until the run ends.
+        """The run as it is, or what has changed after a cursor, then every change of it and its steps until it ends. A server
+        that drains ends the stream earlier, and so does every server after a while: call again with the last cursor. No
+        answer at all: the run had ended at the cursor already.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
