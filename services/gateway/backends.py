@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, NamedTuple
 
 import grpc
@@ -18,13 +18,13 @@ from runr.workflows.v1 import (
 )
 
 from services.core.rpc.channel import call_metadata, is_serving, open_channel
-from services.core.rpc.status import from_rpc_error
 from services.core.runtime.clock import Clock, SystemClock
 from services.core.runtime.health import Health, NotReady
 from services.core.runtime.ids import UlidFactory
 from services.core.runtime.lifecycle import Component
 from services.core.runtime.parse import Address
 from services.core.runtime.pooled_random import PooledRandom
+from services.gateway.asking import Peer, only_reads
 from services.gateway.submit.item import BIG_BYTES, FORMS
 from services.gateway.submit.submitter import Resolve, Submitter, addresses_of
 from services.gateway.submit.told_clock import ToldClock
@@ -73,7 +73,8 @@ class Backends(Component):
             rpc: Submitter(addresses["ingest"], form, dial=self._dial, ids=ids, told=told, clock=clock, resolve=resolve)
             for rpc, form in FORMS.items()
         }
-        self._channels: dict[str, Any] = {}
+        self._clock = clock
+        self._peers: dict[str, Peer] = {}
         self._stubs: dict[str, Any] = {}
         # Only ingest: without it nothing can be done, while a gateway that leaves its balancer because one of the other
         # two is away would take everything down with it.
@@ -81,10 +82,11 @@ class Backends(Component):
 
     async def start(self) -> None:
         """Opens the channels; connects on the first call."""
-        self._channels = {
-            name: open_channel(address, credentials=self._credentials) for name, address in self._addresses.items()
+        self._peers = {
+            name: Peer(name, open_channel(address, credentials=self._credentials), self._clock)
+            for name, address in self._addresses.items()
         }
-        self._stubs = {name: stub(self._channels[peer]) for name, (peer, stub) in _STUBS.items()}
+        self._stubs = {name: stub(self._peers[peer].channel) for name, (peer, stub) in _STUBS.items()}
         for submitter in self._submitters.values():
             submitter.start()
 
@@ -95,9 +97,9 @@ class Backends(Component):
         """Closes the channels; a second call does nothing."""
         for submitter in self._submitters.values():
             await submitter.stop()
-        channels, self._channels = self._channels, {}
-        for channel in channels.values():
-            await channel.close()
+        peers, self._peers = self._peers, {}
+        for peer in peers.values():
+            await peer.channel.close()
 
     async def call(self, rpc: str, request: Any, *, credentials: Credentials, timeout_s: float) -> Any:
         """The response of a unary method. Raises the DomainError behind its status."""
@@ -109,17 +111,31 @@ class Backends(Component):
         service, _, method = rpc.removeprefix("/").partition("/")
         token, tenant, trace = credentials
         metadata = call_metadata(token, tenant=tenant, trace=trace)
+        peer, call = self._peers[_STUBS[service][0]], getattr(self._stubs[service], method)
+        return await peer.ask(call, request, metadata=metadata, timeout_s=timeout_s, reads=only_reads(method))
+
+    async def stream(self, rpc: str, request: Any, *, credentials: Credentials) -> AsyncIterator[Any]:
+        """The answers of a streaming method, each read when it is asked for; the call ends with the iteration.
+
+        Raises the DomainError behind its status. Who lets go of it earlier closes it.
+        """
+        service, _, method = rpc.removeprefix("/").partition("/")
+        token, tenant, trace = credentials
+        call = getattr(self._stubs[service], method)(request, metadata=call_metadata(token, tenant=tenant, trace=trace))
         try:
-            return await getattr(self._stubs[service], method)(request, metadata=metadata, timeout=timeout_s)
+            async for message in call:
+                yield message
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error, peer=_STUBS[service][0]) from error
+        finally:
+            call.cancel()
 
     def _dial(self, address: Address) -> Any:
         return open_channel(address, credentials=self._credentials, name=self._addresses["ingest"].host)
 
     async def _check_ingest(self) -> None:
         try:
-            serving = await is_serving(self._channels["ingest"])
+            serving = await is_serving(self._peers["ingest"].channel)
         except (grpc.aio.AioRpcError, KeyError):
             raise NotReady("cannot be reached") from None
         if not serving:

@@ -36,6 +36,7 @@ DEFAULT_DETAILS_BYTES = 6 * 1024
 MAX_DETAILS_BYTES = 256 * 1024
 _MAX_MESSAGE = 1_000
 _HINT_ROOM = 512
+_DETAILS_KEY = "grpc-status-details-bin"
 _PEER = "the service"
 
 
@@ -78,10 +79,18 @@ _BY_CODE = {
     grpc.StatusCode.ABORTED: _BY_KIND["conflict"],
     grpc.StatusCode.UNIMPLEMENTED: _BY_KIND["unsupported"],
 }
+# How gRPC's own text begins when a call has not left this process.
+_NEVER_SENT = (
+    "connections to all backends failing",
+    "failed to connect to all addresses",
+    "errors resolving",
+    "empty address list",
+)
+_ENDED = "{peer} ended the call; whether it was carried out is not known"
 # `peer` is who was called.
 _AWAY = {
-    grpc.StatusCode.UNAVAILABLE: "{peer} cannot be reached; try again",
-    grpc.StatusCode.CANCELLED: "{peer} ended the call; whether it was carried out is not known",
+    grpc.StatusCode.UNAVAILABLE: _ENDED,
+    grpc.StatusCode.CANCELLED: _ENDED,
     grpc.StatusCode.DEADLINE_EXCEEDED: "{peer} did not answer in time; whether it was carried out is not known",
     grpc.StatusCode.RESOURCE_EXHAUSTED: "{peer} is overloaded; try again",
 }
@@ -154,7 +163,20 @@ def from_rpc_error(error: grpc.aio.AioRpcError, *, peer: str = _PEER) -> DomainE
         status = None
     if status is not None:
         return from_status(status)
+    if was_never_sent(error):
+        return Unavailable(f"{peer} cannot be reached; try again")
     return _foreign(error.code(), error.details() or "", peer)
+
+
+def was_never_sent(error: grpc.aio.AioRpcError) -> bool:
+    """Whether nobody has seen a failed call of ours, for certain: there was no connection that it could travel on."""
+    return error.code() is grpc.StatusCode.UNAVAILABLE and (error.details() or "").startswith(_NEVER_SENT)
+
+
+def has_broken_off(error: grpc.aio.AioRpcError) -> bool:
+    """Whether a call failed without an answer of its server: the connection has gone, or the server has ended."""
+    answered = any(key == _DETAILS_KEY for key, _ in error.trailing_metadata() or ())
+    return error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED) and not answered
 
 
 class _CallView:
