@@ -9,9 +9,12 @@ TITLES = {
     "LogSettings": "Logs",
     "ListenSettings": "Where a service listens",
     "PeerSettings": "Where the services find each other",
+    "PublicSettings": "As seen from outside",
     "RpcSecuritySettings": "Security of gRPC",
     "EncryptionSettings": "Secrets at rest",
     "AccessSettings": "The first token",
+    "SessionSettings": "Signing in",
+    "CookieSettings": "Cookies",
     "LeaseSettings": "Leases",
     "ExecutorSettings": "Executor",
     "FunctionSettings": "Calling functions",
@@ -50,6 +53,10 @@ MEANINGS = {
     " opened.",
     "RUNR_BOOTSTRAP_TOKEN": "A token with all permissions in the tenant `default`. Another value replaces it; without"
     " one none is made.",
+    "RUNR_SESSION_TTL": "How long a session lasts from its beginning, however much it is used or its secret rotates.",
+    "RUNR_LOGIN_ATTEMPTS": "So many attempts to sign in with one address are looked at in a window, over all replicas.",
+    "RUNR_LOGIN_WINDOW": "How long a window of attempts lasts, from its first one.",
+    "RUNR_COOKIE_SECURE": "Browsers send the session's cookie over https alone. `false` only where there is no https.",
     "WORKFLOWS_LEASE_TTL": "A process that has been silent for this long is dead, whatever its database session says."
     " Half of it without an answer from the database, and a process begins no new invocation.",
     "WORKFLOWS_HEARTBEAT": "How often a process says that it lives; at most a third of the TTL.",
@@ -62,8 +69,10 @@ MEANINGS = {
     "WORKFLOWS_FUNCTION_DOMAIN": "A project without an endpoint of its own is called at `https://<slug>.<domain>`.",
     "WORKFLOWS_ALLOW_PRIVATE_ENDPOINTS": "Allow functions on loopback and private addresses. `runr dev` sets it.",
     "WORKFLOWS_ALLOWED_ENDPOINT_CIDRS": "Allow functions in these ranges, otherwise refused.",
-    "WORKFLOWS_PUBLIC_API_URL": "The API's URL as seen from outside, for the URL of the queue bridge. Without it no URL"
-    " is shown.",
+    "WORKFLOWS_PUBLIC_API_URL": "The API's URL as seen from outside, for the URL of the queue bridge. Without it that is"
+    " where the gateway listens.",
+    "RUNR_MCP_ORIGINS": "Web pages that may use `/mcp`, beside those of the URL before and, where the gateway listens on"
+    " loopback, those of this machine. Agents that are no web pages need none.",
     "WORKFLOWS_QUEUE_MAX_DELIVER": "A message of a JetStream stream that fails becomes a dead letter when it was"
     " delivered this often.",
     "WORKFLOWS_QUEUE_ACK_WAIT": "A message that a process took and did not account for comes again after this time.",
@@ -71,6 +80,7 @@ MEANINGS = {
     "WORKFLOWS_RUN_RETENTION_DAYS": "How long ended runs are kept, in days.",
     "WORKFLOWS_EVENT_RETENTION_DAYS": "How long events are kept, in days; their ids deduplicate as long.",
     "WORKFLOWS_USAGE_RETENTION_DAYS": "How long usage is kept, in days.",
+    "WORKFLOWS_AUDIT_RETENTION_DAYS": "How long lines of the audit log are kept, in days.",
     "WORKFLOWS_MAX_EVENT_SIZE": "Name and data of one event.",
     "WORKFLOWS_MAX_EVENTS_PER_REQUEST": "Events in one request.",
     "WORKFLOWS_MAX_OUTPUT_SIZE": "Output of a step, output of a run, data of an invoke; each.",

@@ -153,6 +153,20 @@ def networks(raw: str) -> tuple[Network, ...]:
         raise ValueError("must be a comma-separated list of ranges like 10.0.0.0/8 or fd00::/8") from None
 
 
+def origins(raw: str) -> tuple[str, ...]:
+    """A comma-separated list of origins: scheme, host and port of web pages."""
+    found = tuple(part.strip() for part in raw.split(","))
+    for each in found:
+        try:
+            parts = urlsplit(url("http", "https")(each))
+            plain = parts.port != 0 and not (parts.path or parts.query or parts.fragment)
+        except ValueError:
+            plain = False
+        if not plain:
+            raise ValueError("must be a comma-separated list of origins like https://agents.example.com")
+    return found
+
+
 def file(raw: str) -> str:
     """The path of a file that can be read."""
     if not os.access(raw, os.R_OK):

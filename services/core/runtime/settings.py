@@ -106,6 +106,14 @@ class ListenSettings:
 
 
 @dataclass(frozen=True)
+class PublicSettings:
+    """How the gateway is seen from outside: by what URL, and from which web pages agents may ask for tools."""
+
+    api_url: str = setting("WORKFLOWS_PUBLIC_API_URL", parse.url("http", "https"), "")
+    mcp_origins: tuple[str, ...] = setting("RUNR_MCP_ORIGINS", parse.origins, ())
+
+
+@dataclass(frozen=True)
 class RpcSecuritySettings:
     """How gRPC between the services is protected (engine section 10): files of PEM for mutual TLS.
 
@@ -137,6 +145,22 @@ class AccessSettings:
     """`bootstrap_token` is a token with all permissions in the default tenant: how a fresh stack is entered."""
 
     bootstrap_token: str = setting("RUNR_BOOTSTRAP_TOKEN", parse.token, "", secret=True)
+
+
+@dataclass(frozen=True)
+class SessionSettings:
+    """Sessions of users who sign in, and how often somebody may try to (engine section 10)."""
+
+    session_ttl_ms: int = setting("RUNR_SESSION_TTL", parse.milliseconds(60_000, 30 * _DAY_MS), _DAY_MS // 2)
+    login_attempts: int = setting("RUNR_LOGIN_ATTEMPTS", parse.integer(1, 1_000), 10)
+    login_window_ms: int = setting("RUNR_LOGIN_WINDOW", parse.milliseconds(1_000, _DAY_MS), 900_000)
+
+
+@dataclass(frozen=True)
+class CookieSettings:
+    """The cookie that carries a session to the gateway. `secure`: browsers send it over https alone."""
+
+    secure: bool = setting("RUNR_COOKIE_SECURE", parse.boolean, True)
 
 
 @dataclass(frozen=True)
@@ -176,6 +200,7 @@ class RetentionSettings:
     run_days: int = setting("WORKFLOWS_RUN_RETENTION_DAYS", parse.integer(1, 36_500), 30)
     event_days: int = setting("WORKFLOWS_EVENT_RETENTION_DAYS", parse.integer(1, 36_500), 7)
     usage_days: int = setting("WORKFLOWS_USAGE_RETENTION_DAYS", parse.integer(1, 36_500), 400)
+    audit_days: int = setting("WORKFLOWS_AUDIT_RETENTION_DAYS", parse.integer(1, 36_500), 400)
 
 
 @dataclass(frozen=True)
