@@ -45,4 +45,4 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
             events=EventLimits(events=limits.events_per_request, event_bytes=limits.event_bytes),
         ),
     )
-    return [backends, HttpServer(app, settings.listen.http)]
+    return [backends, HttpServer(app, settings.listen.http, is_draining=lambda: runtime.health.is_draining)]

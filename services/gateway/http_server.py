@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from services.core.runtime.accepting import accept_no_more
 from services.core.runtime.lifecycle import Component
 from services.core.runtime.parse import Address
 
@@ -16,22 +18,40 @@ from services.core.runtime.parse import Address
 # sending its headers.
 _KEEPALIVE_S = 75.0
 _LINGER_S = 2.0
+_BACKLOG = 1_024
+_KEPT_S = 0.5
+_LOOK_S = 0.02
 _MAX_FIELD_BYTES = 16 * 1024
 
 
 class HttpServer(Component):
     """Serves `app` on `address`; with port 0 the system chooses, see `address` after `start`.
 
-    `drain` takes no new connections and gives requests in progress `grace_s` to end.
+    `drain` takes no new connections and gives requests in progress `grace_s` to end. A connection that is kept open
+    for more requests ends after one that says so (`Connection: close`): from the moment on in which `is_draining`
+    holds, and for `kept_s` after new connections are refused. A client's request would be lost that crosses the
+    end of its connection.
     """
 
     name = "http"
 
-    def __init__(self, app: web.Application, address: Address, *, grace_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        app: web.Application,
+        address: Address,
+        *,
+        grace_s: float = 10.0,
+        kept_s: float = _KEPT_S,
+        is_draining: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._app = app
         self._address = address
         self._grace_s = grace_s
+        self._kept_s = kept_s
+        self._is_draining = is_draining
+        self._refuses = False
         self._runner: web.AppRunner | None = None
+        self._server: asyncio.Server | None = None
 
     @property
     def address(self) -> Address:
@@ -53,20 +73,43 @@ class HttpServer(Component):
             max_line_size=_MAX_FIELD_BYTES,
             shutdown_timeout=self._grace_s,
         )
+        self._app.on_response_prepare.append(self._part)
         await runner.setup()
         self._runner = runner
-        site = web.TCPSite(runner, self._address.host, self._address.port)
-        await site.start()
-        host, port = runner.addresses[0][:2]
+        assert runner.server is not None
+        # Not a site of aiohttp, whose end loses connections that are accepted at that moment.
+        self._server = await asyncio.get_running_loop().create_server(
+            runner.server, self._address.host, self._address.port, backlog=_BACKLOG
+        )
+        host, port = self._server.sockets[0].getsockname()[:2]
         self._address = Address(host=host, port=port)
 
     async def drain(self) -> None:
         """Ends what is in progress."""
+        await self._refuse()
+        await self._let_go()
         await self._close()
 
     async def stop(self) -> None:
         """Closes everything; a second call does nothing."""
+        await self._refuse()
         await self._close()
+
+    async def _refuse(self) -> None:
+        self._refuses = True
+        server, self._server = self._server, None
+        if server is not None:
+            await accept_no_more(server)
+            server.close()
+
+    async def _let_go(self) -> None:
+        """Give connections that are kept the time for a last request, unless there are none."""
+        if self._runner is None or self._runner.server is None:
+            return
+        for _ in range(round(self._kept_s / _LOOK_S)):
+            if not self._runner.server.connections:
+                break
+            await asyncio.sleep(_LOOK_S)
 
     async def _close(self) -> None:
         runner, self._runner = self._runner, None
@@ -74,6 +117,12 @@ class HttpServer(Component):
             # aiohttp waits the grace for requests to end, cancels them, and waits as long again.
             async with asyncio.timeout(2 * self._grace_s + 1.0):
                 await runner.cleanup()
+
+    async def _part(self, _: web.Request, response: web.StreamResponse) -> None:
+        """The last answer of a connection says so."""
+        if self._refuses or self._is_draining():
+            response.force_close()
+            response.headers["Connection"] = "close"
 
 
 class _ServerLog(logging.LoggerAdapter[logging.Logger]):

@@ -58,6 +58,11 @@ class Health:
         """The process takes no new work; final."""
         self._phase = "draining"
 
+    @property
+    def is_draining(self) -> bool:
+        """Whether the process is on its way to its end."""
+        return (self._whole or self)._phase == "draining"
+
     async def readiness(self) -> tuple[bool, Mapping[str, str]]:
         """Whether the process may get work; `ok` or the reason for the process and each check, and observed states."""
         phase = self._whole._phase if self._whole else self._phase
