@@ -1,7 +1,7 @@
 """`runr serve executor --processes N`: one parent, N processes of the service that share its gRPC address.
 
 Each child is an executor of its own: its own owner, its own leases, its own drain. The parent starts them, starts those
-again that die, passes signals on, and is ready when all of them are.
+again that die, passes signals on, is ready when all of them are, and tells their metrics as one.
 """
 
 from __future__ import annotations
@@ -16,12 +16,18 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
+import aiohttp
+
 from services.cli.children import ChildRefused, Children, ChildSpec
 from services.cli.serve import MANIFOLD as SERVICE
 from services.core.runtime.config import ConfigError, load
+from services.core.runtime.exposition import Exposition
 from services.core.runtime.health import Check, Health, NotReady
 from services.core.runtime.health_server import HealthServer
 from services.core.runtime.logs import configure_logs
+from services.core.runtime.merged_metrics import merged
+from services.core.runtime.metric_table import PROCESSES
+from services.core.runtime.metrics import Metrics
 from services.core.runtime.parent import on_parent_death
 from services.core.runtime.parse import Address
 from services.core.runtime.process_slot import HEALTH_SOCKET, PROCESS_SLOT
@@ -35,6 +41,7 @@ log = logging.getLogger(__name__)
 # The children of a parent that was killed hold the address until they have drained.
 _ADDRESS_S = 15.0
 _LOOK_S = 0.25
+_METRICS_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,10 @@ class Processes:
         self._health = Health()
         self._address = settings.health or Address("127.0.0.1", HEALTH_PORTS[SERVICE])
         self._stop = asyncio.Event()
+        self._own = Metrics(SERVICE)
+        self._own.watch(PROCESSES, lambda: len(self._children.pids()))
+        self._exposition = Exposition([self._own])
+        self._places = [spec.ready_url.replace("/readyz", "/metrics") for spec in specs]
         for spec in specs:
             self._health.register(spec.name, self._check(spec.name))
 
@@ -84,7 +95,7 @@ class Processes:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._request_stop, number.name)
         on_parent_death(environ, lambda: _call_in(loop, self._request_stop, "the parent is gone"))
-        server = HealthServer(self._health, self._address, SERVICE)
+        server = HealthServer(self._health, self._address, SERVICE, metrics=self._metrics)
         try:
             await server.start()
         except OSError as error:
@@ -94,6 +105,14 @@ class Processes:
             return await self._keep()
         finally:
             await server.stop()
+
+    async def _metrics(self) -> bytes:
+        """Those of all that answer in time, each with its number, and the parent's."""
+        timeout = aiohttp.ClientTimeout(total=_METRICS_S)
+        async with aiohttp.ClientSession(timeout=timeout) as session:
+            told = await asyncio.gather(*(_text(session, place) for place in self._places))
+        texts = {str(slot): text for slot, text in enumerate(told) if text is not None}
+        return merged({**texts, "parent": (await self._exposition.text()).decode()}).encode()
 
     async def _keep(self) -> int:
         keeping = asyncio.create_task(self._children.keep(), name="children")
@@ -129,6 +148,15 @@ class Processes:
                 raise NotReady(reason)
 
         return check
+
+
+async def _text(session: aiohttp.ClientSession, place: str) -> str | None:
+    """What a child tells there; None while it cannot."""
+    try:
+        async with session.get(place) as answer:
+            return await answer.text() if answer.status == 200 else None
+    except (aiohttp.ClientError, TimeoutError, OSError):
+        return None
 
 
 def _call_in(loop: asyncio.AbstractEventLoop, act: Callable[[str], None], reason: str) -> None:

@@ -90,7 +90,7 @@ class Aftermath:
             if row.arming:
                 self._look_backs.offer(row.tenant, row.id)
         if item.end_row is not None and self._traces.spans.follows(lease.trace):
-            self._traces.ended([(lease.tenant, lease.run)])
+            self._traces.held_ended([(lease.tenant, lease.run)])
         self._has_send_marks |= bool(item.mark_rows)
         self._has_run_marks |= item.end_row is not None and lease.parent is not None
         self._has_run_marks |= any(row.idem is not None for row in item.start_rows)  # may have led to a run that exists

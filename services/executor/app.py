@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from services.core.bus.bus_meter import watch_bus
 from services.core.bus.jetstream import Bus
 from services.core.domain.run import Limits
 from services.core.engine.accept_events import EventAcceptor
@@ -18,6 +19,7 @@ from services.core.engine.hints import Hints
 from services.core.engine.key_check import KeyCheck
 from services.core.engine.regate import Regater
 from services.core.engine.rescue_runs import Predecessors, RunRescuer
+from services.core.engine.run_meter import RunMeter
 from services.core.engine.run_traces import RunTraces
 from services.core.engine.sync import Syncer
 from services.core.engine.wait_room import WaitRoom
@@ -45,6 +47,8 @@ from services.core.store.component import DatabaseComponent
 from services.core.store.database import Database
 from services.core.store.database_clock import ClockKeeper, DatabaseClock
 from services.core.store.pipeline import Pipeline
+from services.core.store.pipeline_meter import PipelineMeter
+from services.core.store.pool_meter import watch_clock, watch_pools
 from services.executor.aftermath import Aftermath
 from services.executor.arriving import Arriving
 from services.executor.claim import Claimer
@@ -53,9 +57,11 @@ from services.executor.current_definitions import CurrentDefinitions
 from services.executor.dispatch import Dispatcher
 from services.executor.drive import Driver
 from services.executor.executor import Executor
+from services.executor.executor_meter import watch_executor
 from services.executor.function_calls import FunctionCalls
 from services.executor.function_service import FunctionService
 from services.executor.incarnation import Incarnation
+from services.executor.invocation_meter import InvocationMeter
 from services.executor.invoke import Invoker
 from services.executor.lease import Lease
 from services.executor.own_timers import OwnTimers
@@ -108,7 +114,7 @@ def build(settings: Settings, runtime: Runtime, probe: Probe = no_probe) -> list
     calls = FunctionCalls(settings.functions, runtime.clock)
     sealer = Sealer(settings.encryption.key)
     definitions = DefinitionsCache(sealer, clock=runtime.clock, key_grace_ms=settings.functions.key_rotation_grace_ms)
-    traces = RunTraces(database, runtime.telemetry)
+    traces = RunTraces(database, runtime.telemetry, RunMeter(runtime.metrics))
     current = CurrentDefinitions(database, definitions)
     theirs = DatabaseClock(runtime.clock)
     sessions = WorkerSessions(
@@ -117,7 +123,20 @@ def build(settings: Settings, runtime: Runtime, probe: Probe = no_probe) -> list
         resume_grace_s=settings.executor.resume_grace_s,
     )
     parts = _Parts(
-        settings, runtime, theirs, database, bus, sealer, definitions, current, calls, traces, sessions, probe
+        settings,
+        runtime,
+        theirs,
+        database,
+        bus,
+        sealer,
+        definitions,
+        current,
+        calls,
+        traces,
+        sessions,
+        probe,
+        PipelineMeter(runtime.metrics),
+        InvocationMeter(runtime.metrics),
     )
     predecessors = Predecessors(database, RunRescuer(database, Hints(bus), traces), runtime.supervised.replaces)
     recalls = Recalls(database, sessions, Hints(bus))
@@ -138,6 +157,10 @@ def build(settings: Settings, runtime: Runtime, probe: Probe = no_probe) -> list
         max_workflows=settings.limits.workflows_per_project,
     )
     runtime.health.register("leases", executor.check)
+    watch_bus(runtime.metrics, bus)
+    watch_pools(runtime.metrics, database)
+    watch_clock(runtime.metrics, theirs)
+    watch_executor(runtime.metrics, executor, sessions, settings.executor.slots)
     rpc = RpcServer(
         settings.listen.grpc or settings.peers.executor,
         [
@@ -150,6 +173,7 @@ def build(settings: Settings, runtime: Runtime, probe: Probe = no_probe) -> list
         plaintext=settings.rpc.plaintext,
         name="grpc-executor",
         shared=runtime.slot is not None,
+        metrics=runtime.metrics,
     )
     return [
         DatabaseComponent(database, runtime.health),
@@ -181,6 +205,8 @@ class _Parts:
     traces: RunTraces
     sessions: WorkerSessions
     probe: Probe
+    pipeline_meter: PipelineMeter
+    meter: InvocationMeter
 
     def incarnation(self) -> Incarnation:
         """A new life under a new owner id."""
@@ -196,7 +222,7 @@ class _Parts:
             clock=runtime.clock,
             process=runtime.supervised.name,
         )
-        pipeline = Pipeline(settings.database.url, owner=owner.id)
+        pipeline = Pipeline(settings.database.url, owner=owner.id, meter=self.pipeline_meter)
         acceptor = EventAcceptor(self.database, self.definitions, hints, ids, self.traces)
         aftermath = Aftermath(self.database, hints, acceptor, self.theirs, self.traces)
         spans = ExecutorSpans(runtime.telemetry)
@@ -223,6 +249,7 @@ class _Parts:
             room=WaitRoom(self.database, settings.limits.scanned_waits, runtime.clock),
             limits=_limits(settings.limits),
             ids=ids,
+            meter=self.meter,
             probe=self.probe,
         )
 
@@ -273,6 +300,7 @@ class _Parts:
             clock=self.runtime.clock,
             jitter=random.Random(),  # noqa: S311 - a backoff is no secret
             steps_per_run=self.settings.limits.steps_per_run,
+            meter=self.meter,
         )
 
 

@@ -19,6 +19,7 @@ from services.core.runtime.ids import UlidFactory
 from services.core.store.commit_item import CommitItem, Committed, StorageRefused
 from services.core.store.pipeline import Pipeline
 from services.executor.aftermath import Aftermath
+from services.executor.invocation_meter import InvocationMeter
 from services.executor.lease import Lease
 from services.executor.record import commit_item
 from services.executor.spans import Invocation
@@ -58,6 +59,7 @@ class Commits:
         room: WaitRoom,
         limits: Limits,
         ids: UlidFactory,
+        meter: InvocationMeter | None = None,
         probe: Probe = no_probe,
     ) -> None:
         self._pipeline = pipeline
@@ -65,6 +67,7 @@ class Commits:
         self._room = room
         self._limits = limits
         self._ids = ids
+        self._meter = meter or InvocationMeter()
         self._probe = probe
 
     async def settle(self, lease: Lease, cause: HolderCause, invocation: Invocation) -> Settled:
@@ -108,6 +111,8 @@ class Commits:
             item = invocation.committing(item)
             done = await self._pipeline.commit(item)
         invocation.committed()
+        if item.attempt_rows:
+            self._meter.failed(item, cause)
         await self._probe("after commit")
         return decision, item, done
 

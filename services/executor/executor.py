@@ -51,7 +51,14 @@ class Executor(Component):
         self._definitions = definitions
         self._make_incarnation = make_incarnation
         self._current: Incarnation | None = None
+        self.lives_lost = 0
+        """How often it was declared dead and began anew."""
         self._alive = asyncio.Event()
+
+    @property
+    def held(self) -> int:
+        """How many runs are in memory."""
+        return 0 if self._current is None else len(self._current.held)
 
     async def check(self) -> None:
         """Readiness: whether an owner is registered and its heartbeat is fresh. Raises NotReady."""
@@ -103,6 +110,7 @@ class Executor(Component):
                 log.error("this executor was declared dead, or the database is another one: all leases are dropped")
                 self._current = None
                 self._alive.clear()
+                self.lives_lost += 1
             finally:
                 for hear_no_more in hearings:
                     await hear_no_more()

@@ -17,6 +17,7 @@ from services.core.runtime.traceparent import headers as trace_headers
 from services.executor.current_definitions import CurrentDefinitions
 from services.executor.endpoint import endpoint_of
 from services.executor.function_client import FunctionClient, Target
+from services.executor.invocation_meter import InvocationMeter
 from services.executor.lease import Lease
 
 
@@ -33,8 +34,10 @@ class Invoker:
         clock: Clock,
         jitter: random.Random,
         steps_per_run: int = WorkflowLimits.steps_per_run,
+        meter: InvocationMeter | None = None,
     ) -> None:
         self._off_loop = OffLoop("answers")
+        self._meter = meter or InvocationMeter()
         self._client = client
         self._definitions = definitions
         self._settings = settings
@@ -74,9 +77,13 @@ class Invoker:
             max_ops=None if room is None else room.max_steps,
             budget_ms=None if room is None else room.max_time_ms,
         )
-        answer = await self._client.call(
-            target, "execute", request, self._headers(lease, traceparent), self._settings.request_timeout_s
-        )
+        begun_s = self._clock.monotonic()
+        try:
+            answer = await self._client.call(
+                target, "execute", request, self._headers(lease, traceparent), self._settings.request_timeout_s
+            )
+        finally:
+            self._meter.called(self._clock.monotonic() - begun_s)
         # A big answer must not hold up the heartbeat (rulings C20).
         return await self._off_loop.run(
             len(answer.body),

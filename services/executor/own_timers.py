@@ -112,6 +112,8 @@ class OwnTimers:
                 self._add(timer._replace(due_ms=now_ms + left_ms))
             elif timer.tries < len(_AGAIN_MS):
                 self._add(timer._replace(due_ms=now_ms + _AGAIN_MS[timer.tries], tries=timer.tries + 1))
+        fired = {UUID(int=row["run"].int) for row in woken.fired}
+        self._traces.meter.fired(now_ms - timer.due_ms for timer in due.values() if timer.run in fired)
         await self._tell(woken)
 
     async def _tell(self, woken: Woken) -> None:

@@ -39,6 +39,7 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
         backends=backends,
         health=runtime.health,
         telemetry=runtime.telemetry,
+        metrics=runtime.metrics,
         bounds=Bounds(
             body_bytes=limits.body_bytes,
             events_body_bytes=limits.events_body_bytes,

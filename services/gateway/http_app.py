@@ -5,9 +5,11 @@ from __future__ import annotations
 from aiohttp import web
 
 from services.core.runtime.health import Health
+from services.core.runtime.metrics import Metrics
 from services.core.runtime.telemetry import Telemetry
 from services.gateway.backends import Backends
 from services.gateway.endpoint import Bounds, Handler, endpoint, later_endpoint
+from services.gateway.measure import measuring
 from services.gateway.observe import observing
 from services.gateway.routes.table import BASE, LATER, RESERVED_WORKFLOWS, ROUTES
 
@@ -15,10 +17,17 @@ _WORKFLOW = "{workflow}"
 
 
 def make_http_app(
-    *, backends: Backends, health: Health, telemetry: Telemetry, bounds: Bounds, write_timeout_s: float = 60.0
+    *,
+    backends: Backends,
+    health: Health,
+    telemetry: Telemetry,
+    bounds: Bounds,
+    write_timeout_s: float = 60.0,
+    metrics: Metrics | None = None,
 ) -> web.Application:
-    """The application with all routes; sizes are bounded by `bounds` alone."""
-    app = web.Application(middlewares=[observing(telemetry, write_timeout_s=write_timeout_s)], client_max_size=0)
+    """The application with all routes; sizes are bounded by `bounds` alone. Without `metrics` it counts for nobody."""
+    around = [measuring(metrics or Metrics()), observing(telemetry, write_timeout_s=write_timeout_s)]
+    app = web.Application(middlewares=around, client_max_size=0)
     for route in ROUTES:
         _add(app, route.method, BASE + route.path, endpoint(route, backends, bounds))
     for later in LATER:

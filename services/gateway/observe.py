@@ -21,7 +21,7 @@ TRACE_HEADER = "x-trace-id"
 
 # Well below what a transport takes before it asks its writer to wait.
 _SMALL_BYTES = 16 * 1024
-_PROBES = ("/healthz", "/readyz")
+PROBES = ("/healthz", "/readyz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,8 @@ def _record(telemetry: Telemetry, trace: RequestTrace, request: web.Request, sta
     """Record the request's span; `status` None: it was cut off."""
     if not telemetry.follows(trace.traceparent):
         return
-    template = _template(request)
-    if template.endswith(_PROBES):
+    template = route_of(request)
+    if template.endswith(PROBES):
         return
     answered = {} if status is None else {"http.response.status_code": status}
     telemetry.record(
@@ -101,8 +101,8 @@ def _record(telemetry: Telemetry, trace: RequestTrace, request: web.Request, sta
     )
 
 
-def _template(request: web.Request) -> str:
-    """The path without what is filled in: that may be a secret."""
+def route_of(request: web.Request) -> str:
+    """The path of a request's route without what is filled in: that may be a secret."""
     resource = request.match_info.route.resource
     return resource.canonical if resource is not None else "unknown path"
 
@@ -117,7 +117,7 @@ async def _send(request: web.Request, response: web.StreamResponse, timeout_s: f
             await response.prepare(request)
             await response.write_eof()
     except TimeoutError:
-        log.warning("a client does not take its answer", extra={"path": _template(request)})
+        log.warning("a client does not take its answer", extra={"path": route_of(request)})
         if request.transport is not None:
             request.transport.abort()
         raise ConnectionResetError("the client does not take its answer") from None

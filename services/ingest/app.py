@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from runr.workflows.v1 import event_service_pb2_grpc, run_service_pb2_grpc
 
+from services.core.bus.bus_meter import watch_bus
 from services.core.bus.jetstream import Bus
 from services.core.domain.event import EventLimits
 from services.core.domain.start_rule import StartLimits
@@ -19,6 +20,7 @@ from services.core.engine.hints import Hints
 from services.core.engine.key_check import KeyCheck
 from services.core.engine.replay_run import RunReplayer
 from services.core.engine.retry_run import RunRetrier
+from services.core.engine.run_meter import RunMeter
 from services.core.engine.run_traces import RunTraces
 from services.core.engine.start_run import LANES, RunStarter
 from services.core.rpc.credentials import server_credentials
@@ -46,6 +48,7 @@ from services.core.store.component import DatabaseComponent
 from services.core.store.database import Database
 from services.core.store.database_clock import ClockKeeper, DatabaseClock
 from services.core.store.events import EventReader
+from services.core.store.pool_meter import watch_clock, watch_pools
 from services.core.store.run_changes import RunChangeReader
 from services.core.store.runs import RunReader
 from services.ingest.event_service import EventService
@@ -117,7 +120,7 @@ class _Parts:
         self.ids = UlidFactory(self.theirs, runtime.random)
         self.sealer = Sealer(settings.encryption.key)
         self.definitions = DefinitionsCache(None, clock=runtime.clock)
-        self.traces = RunTraces(self.database, runtime.telemetry)
+        self.traces = RunTraces(self.database, runtime.telemetry, RunMeter(runtime.metrics))
         self.authenticator = StoreAuthenticator(self.reads, runtime.clock)
         owned = OwnedIds(self.sealer.secret_for("ids that senders make"))
         self.submissions = Submissions(self.authenticator, runtime.telemetry, self.theirs, owned)
@@ -160,6 +163,9 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
     parts = _Parts(settings, runtime)
     bus = parts.bus
     runtime.health.observe("nats", lambda: "connected" if bus.connected else "away")
+    watch_bus(runtime.metrics, bus)
+    watch_pools(runtime.metrics, parts.database, parts.starts, parts.reads)
+    watch_clock(runtime.metrics, parts.theirs)
     reader = RunReader(parts.reads)
     ends = RunEnds(reader, runtime.clock)
     changes_reader = RunChangeReader(parts.reads)
@@ -177,6 +183,7 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
         credentials=server_credentials(settings.security),
         plaintext=settings.security.plaintext,
         name="grpc-ingest",
+        metrics=runtime.metrics,
     )
     # The last is drained first: who waits for a run is let go, and streams end, before the server waits for its calls.
     return [

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from runr.workflows.v1 import access_service_pb2_grpc, workflow_service_pb2_grpc
 
+from services.core.bus.bus_meter import watch_bus
 from services.core.bus.jetstream import Bus
 from services.core.domain.errors import Unavailable
 from services.core.engine.accept_events import EventAcceptor
@@ -28,6 +29,7 @@ from services.core.engine.look_back import LookBack
 from services.core.engine.look_backs import LookBacks
 from services.core.engine.regate import Regater
 from services.core.engine.run_events import RunEventMarks
+from services.core.engine.run_meter import RunMeter
 from services.core.engine.run_traces import RunTraces
 from services.core.engine.schedules import Schedules
 from services.core.engine.send_events import SendEventMarks
@@ -36,6 +38,7 @@ from services.core.rpc.server import Registration, RpcServer
 from services.core.runtime.health import NotReady
 from services.core.runtime.ids import UlidFactory
 from services.core.runtime.lifecycle import Component
+from services.core.runtime.metrics import Metrics
 from services.core.runtime.sealing import Sealer
 from services.core.runtime.service import Runtime
 from services.core.runtime.settings import (
@@ -53,10 +56,12 @@ from services.core.runtime.settings import (
 from services.core.store.component import DatabaseComponent
 from services.core.store.database import Database
 from services.core.store.database_clock import DatabaseClock
+from services.core.store.pool_meter import watch_clock, watch_pools
 from services.core.store.runs import RunReader
 from services.scheduler.access_service import AccessService
 from services.scheduler.delete_project import ProjectDeleter
 from services.scheduler.duties.arming import Arming
+from services.scheduler.duties.backlog import Backlog
 from services.scheduler.duties.bulk import Bulk
 from services.scheduler.duties.cron import Cron, ForgetFires
 from services.scheduler.duties.gates import SweepGates
@@ -109,7 +114,7 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
     runtime.health.observe("nats", lambda: "connected" if bus.connected else "away")
     sealer = Sealer(settings.encryption.key)
     hints = Hints(bus)
-    traces = RunTraces(database, runtime.telemetry)
+    traces = RunTraces(database, runtime.telemetry, RunMeter(runtime.metrics))
     node = f"{socket.gethostname()}/{os.getpid()}"
     partitions = Partitions(
         settings.database.url,
@@ -119,6 +124,9 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
         supervised=runtime.supervised,
     )
     theirs = DatabaseClock(runtime.clock)
+    watch_bus(runtime.metrics, bus)
+    watch_pools(runtime.metrics, database)
+    watch_clock(runtime.metrics, theirs)
     runtime.health.register("clock", _SkewCheck(theirs).check)
     bulk = _bulk(database, hints, runtime, theirs, traces)
     look_backs = LookBacks(database, LookBack(database, hints, traces))
@@ -129,6 +137,7 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
         telemetry=runtime.telemetry,
         credentials=server_credentials(settings.security),
         plaintext=settings.security.plaintext,
+        metrics=runtime.metrics,
     )
     return [
         DatabaseComponent(database, runtime.health),
@@ -138,7 +147,11 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
         partitions,
         server,
         look_backs,
-        _Duties(bus, _duties(settings, runtime, theirs, database, bus, hints, partitions, traces, bulk, look_backs)),
+        _Duties(
+            bus,
+            _duties(settings, runtime, theirs, database, bus, hints, partitions, traces, bulk, look_backs),
+            runtime.metrics,
+        ),
     ]
 
 
@@ -212,6 +225,7 @@ def _duties(
         ForgetFires(database, settings.retention.run_days),
         Prune(database, settings.retention),
         bulk,
+        Backlog(database, partitions, runtime.metrics),
     ]
     return wake, duties
 
@@ -219,10 +233,10 @@ def _duties(
 class _Duties(Ticker):
     """The ticker with its ear on the bus."""
 
-    def __init__(self, bus: Bus, duties: tuple[Wake, list[Duty]]) -> None:
+    def __init__(self, bus: Bus, duties: tuple[Wake, list[Duty]], metrics: Metrics) -> None:
         self._bus = bus
         self._wake, every = duties
-        super().__init__(every)
+        super().__init__(every, metrics)
 
     async def start(self) -> None:
         """See `Component.start`."""

@@ -67,6 +67,12 @@ class Partitions(Component):
             return EVERY_PARTITION
         return self._parts
 
+    def owns(self, partition: int) -> bool:
+        """Whether this scheduler has it for certain, and so no other: for what only one of them is to do."""
+        confirmed = self._confirmed
+        fresh = confirmed is not None and self._clock.monotonic() - confirmed <= 3 * self._beat_s
+        return fresh and partition in self._parts
+
     async def run(self) -> None:
         """Beat until cancelled, over every absence of the database."""
         while True:

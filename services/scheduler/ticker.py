@@ -9,6 +9,8 @@ from typing import Protocol
 
 from services.core.domain.errors import Unavailable
 from services.core.runtime.lifecycle import Component
+from services.core.runtime.metric_table import DUTY_FAILURES, DUTY_WORK
+from services.core.runtime.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +49,10 @@ class Ticker(Component):
 
     name = "ticker"
 
-    def __init__(self, duties: Sequence[Duty]) -> None:
+    def __init__(self, duties: Sequence[Duty], metrics: Metrics | None = None) -> None:
+        """Without `metrics` it counts for nobody."""
         self._duties = tuple(duties)
+        self._metrics = metrics or Metrics()
         self._stopping = asyncio.Event()
         self._loops: set[asyncio.Task[None]] = set()
 
@@ -67,6 +71,7 @@ class Ticker(Component):
     async def _keep(self, duty: Duty) -> None:
         faults = 0
         away = False
+        failures = self._metrics.counter(DUTY_FAILURES, duty.name)
         while not self._stopping.is_set():
             try:
                 async with asyncio.timeout(_RUN_LIMIT_S):
@@ -76,10 +81,12 @@ class Ticker(Component):
                     log.warning("duty waits for the database", extra={"duty": duty.name, "fault": error.message})
                 away = True
                 faults += 1
+                failures.add()
                 await self._rest(_AWAY_PAUSES_S, faults)
                 continue
             except Exception:
                 faults += 1
+                failures.add()
                 log.exception("duty failed", extra={"duty": duty.name, "failures": faults})
                 await self._rest(_FAULT_PAUSES_S, faults)
                 continue
@@ -87,8 +94,14 @@ class Ticker(Component):
                 log.info("duty goes on", extra={"duty": duty.name})
             faults, away = 0, False
             if any(counts.values()):
+                self._count(duty, counts)
                 log.debug("duty done", extra={"duty": duty.name, **counts})
             await self._idle(duty)
+
+    def _count(self, duty: Duty, counts: Mapping[str, int]) -> None:
+        for what, count in counts.items():
+            if count > 0:
+                self._metrics.counter(DUTY_WORK, duty.name, what).add(count)
 
     async def _rest(self, pauses_s: tuple[float, float], faults: int) -> None:
         first, longest = pauses_s

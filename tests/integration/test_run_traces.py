@@ -190,7 +190,7 @@ async def test_while_traces_are_off_nothing_is_read_for_them(rows: LiveRows, cap
     await rows.rest("s", [rows.wait("s", delay_ms=DAY_MS)], trace=SAMPLED)
     await all_due(rows)
     assert (await wake.run_once())["fired"] == 1
-    traces.ended([(rows.tenant, uuid.uuid4())])
+    traces.ended("cancelled", [(rows.tenant, uuid.uuid4())])
     traces.lost([(rows.tenant, uuid.uuid4())])
     await traces.drain()
     assert [record.message for record in caplog.records if "spans" in record.message] == []
@@ -200,7 +200,7 @@ async def test_a_database_that_is_away_costs_spans_and_nothing_else(rows: LiveRo
     exporter = InMemorySpanExporter()
     telemetry = start_telemetry("scheduler", TelemetrySettings(), exporter=exporter)
     traces = RunTraces(Database(rows.database.dsn, name="closed"), telemetry)
-    traces.ended([(rows.tenant, uuid.uuid4())])
+    traces.ended("cancelled", [(rows.tenant, uuid.uuid4())])
     await traces.drain()
     telemetry.close()
     assert exporter.get_finished_spans() == ()

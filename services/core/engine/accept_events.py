@@ -172,9 +172,18 @@ class EventAcceptor:
     async def _follow(self, tenant: int, outcome: Outcome) -> None:
         """It is committed: tell others, and do what was left for after it."""
         await outcome.aftermath.tell(tenant, self._hints, self._gates, self._traces)
+        self._count(outcome)
         for request, run, workflow, own in outcome.started:
             self._traces.spans.started(run, workflow, trace=own, parent=request.trace, begun_ns=request.begun_ns)
         if outcome.aftermath.ended:
             await after_commit(self._marks.cascade())
         if outcome.aftermath.fan_outs:
             await after_commit(self._fan_out.carry_out(outcome.aftermath.fan_outs))
+
+    def _count(self, outcome: Outcome) -> None:
+        meter = self._traces.meter
+        events = [event for _, accepted in outcome.answers for event in accepted]
+        duplicates = sum(event.duplicate for event in events)
+        meter.accepted(new=len(events) - duplicates, duplicate=duplicates)
+        for request, *_ in outcome.started:
+            meter.started("queue" if request.events[0].src == "q" else "event")

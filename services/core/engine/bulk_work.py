@@ -146,7 +146,8 @@ class BulkWorker:
         for owner, runs in batch.owners.items():
             self._hints.cancelled(owner, runs)
         await after_commit(self._gates.grant(batch.gates))
-        self._traces.ended((job.tenant, run) for run in batch.ended)
+        self._traces.ended("cancelled", [(job.tenant, run) for run in batch.ended])
+        self._traces.meter.started("replay", len(batch.started))
         for run, workflow, trace in batch.started:
             self._traces.spans.started(run, workflow, trace=trace, parent=job.trace, begun_ns=begun_ns)
 

@@ -34,7 +34,7 @@ class RunCanceller:
         if ended is not None:
             self._hints.cancelled(ended["owner"], [run])
             await after_commit(self._gates.grant([(ended["ga"], ended["gb"])]))
-            self._traces.ended([(tenant, run)])
+            self._traces.ended("cancelled", [(tenant, run)])
             await after_commit(self._marks.cascade())
 
     async def _once(self, tenant: int, run: UUID, keep_children: bool, *, again: bool) -> asyncpg.Record | None:

@@ -61,7 +61,7 @@ class DueSchedules:
         traces: RunTraces | None = None,
     ) -> None:
         self._database = database
-        self._spans = (traces or RunTraces.off(database)).spans
+        self._traces = traces or RunTraces.off(database)
         self._definitions = definitions
         self._hints = hints
         self._gates = Gates(database, hints)
@@ -111,13 +111,13 @@ class DueSchedules:
             ticks: list[Tick] = []
             for row, entry in zip(rows, entries, strict=True):
                 ticks += self._ticks(row, entry, now)
-            started = await start_ticks(connection, ticks, self._spans)
+            started = await start_ticks(connection, ticks, self._traces.spans)
             last = {each.tick.fire.trigger: each for each in started}
             await advance(
                 connection,
                 [_advanced(row, last, now, ends=entry is None) for row, entry in zip(rows, entries, strict=True)],
             )
-        await tell(started, self._hints, self._gates, self._spans)
+        await tell(started, self._hints, self._gates, self._traces)
         return Fired(len(rows), sum(each.is_new for each in started))
 
     def _ticks(self, row: ScheduleRow, entry: WorkflowEntry | None, now: datetime) -> list[Tick]:

@@ -53,7 +53,7 @@ class ScheduleFirer:
         traces: RunTraces | None = None,
     ) -> None:
         self._database = database
-        self._spans = (traces or RunTraces.off(database)).spans
+        self._traces = traces or RunTraces.off(database)
         self._definitions = definitions
         self._hints = hints
         self._gates = Gates(database, hints)
@@ -76,13 +76,13 @@ class ScheduleFirer:
                 tick = Tick(schedule=schedule, entry=entry, at=at, run=run, event=event)
                 # Before the start: who fires ticks takes the trigger's row before idempotency keys, too.
                 await note_fired(connection, tick.fire)
-                (start,) = await start_ticks(connection, [tick], self._spans, record=False, trace=trace)
+                (start,) = await start_ticks(connection, [tick], self._traces.spans, record=False, trace=trace)
                 if start.run != run:
                     await note_fired(connection, tick.fire._replace(run=start.run))
                 return Started(start.run, start.is_new), [start]
 
         started, told = await retrying(once)
-        await tell(told, self._hints, self._gates, self._spans, trace)
+        await tell(told, self._hints, self._gates, self._traces, trace)
         return started
 
     async def backfill(
@@ -132,11 +132,11 @@ class ScheduleFirer:
                     Tick(schedule=schedule, entry=entry, at=at, run=run, event=event)
                     for at, (run, event) in made.items()
                 ]
-                starts = await start_ticks(connection, ticks, self._spans, trace=trace)
+                starts = await start_ticks(connection, ticks, self._traces.spans, trace=trace)
                 return sum(start.is_new for start in starts), starts
 
         count, told = await retrying(once)
-        await tell(told, self._hints, self._gates, self._spans, trace)
+        await tell(told, self._hints, self._gates, self._traces, trace)
         return count
 
     async def _find(

@@ -49,7 +49,7 @@ class Aftermath:
             hints.cancelled(owner, runs)
         hints.delivered((row["run"], row["owner"]) for row in self.delivered)
         traces.delivered((tenant, row["run"], row["resolved"]) for row in self.delivered)
-        traces.ended((tenant, run) for run in self.ended)
+        traces.ended("cancelled", [(tenant, run) for run in self.ended])
 
 
 def is_gated(row: asyncpg.Record) -> bool:

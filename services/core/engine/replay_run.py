@@ -43,7 +43,9 @@ class RunReplayer:
         traces: RunTraces | None = None,
     ) -> None:
         self._database = database
-        self._spans = (traces or RunTraces.off(database)).spans
+        traces = traces or RunTraces.off(database)
+        self._spans = traces.spans
+        self._meter = traces.meter
         self._definitions = definitions
         self._hints = hints
         self._ids = ids
@@ -57,6 +59,7 @@ class RunReplayer:
         begun_ns = self._spans.now_ns()
         placed = replace(request, trace=self._spans.place(request.trace))
         workflow, gates = await retrying(lambda attempt: self._once(placed, run, again=attempt > 0))
+        self._meter.started("replay")
         self._spans.started(run, workflow, trace=placed.trace, parent=request.trace, begun_ns=begun_ns)
         if gates == NO_PAIR:
             self._hints.ready([run], traceparent=request.trace)

@@ -55,7 +55,7 @@ class RunRescuer:
             ready = [row["run"] for row in lost if not row["ended"]]
             self._hints.ready(ready)
             self._traces.lost((row["tenant"], row["run"]) for row in lost)
-            self._traces.ended((row["tenant"], row["run"]) for row in rows if row["ended"])
+            self._traces.ended("failed", [(row["tenant"], row["run"]) for row in rows if row["ended"]])
             rescued += len(ready)
             failed += len(lost) - len(ready)
             if len(lost) > len(ready) and self._ended is not None:
@@ -63,6 +63,7 @@ class RunRescuer:
             if len(rows) < BATCH:
                 break
         if rescued or failed or parked:
+            self._traces.meter.recovered(queued=rescued, failed=failed, parked=parked)
             log.warning("rescued runs of dead owners", extra={"rescued": rescued, "failed": failed, "parked": parked})
         return Rescued(rescued, failed, parked)
 

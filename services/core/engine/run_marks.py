@@ -46,7 +46,7 @@ class RunMarks:
         for owner, runs in holders.items():
             self._hints.cancelled(owner, runs)
         self._traces.delivered((row["tenant"], row["run"], row["resolved"]) for row in rows)
-        self._traces.ended((row["tenant"], row["run"]) for row in ended)
+        self._traces.ended("cancelled", [(row["tenant"], row["run"]) for row in ended])
         return Applied(len(rows) - len(ended), len(ended))
 
     async def cascade(self) -> None:

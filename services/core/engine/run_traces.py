@@ -1,4 +1,4 @@
-"""Spans for what happens to runs that nobody holds: waits that were resolved, ends, lost processes.
+"""Counts, and spans, for what happens to runs that nobody holds: waits that were resolved, ends, lost processes.
 
 Whoever changed such a run knows its id and no more. Which trace it belongs to is looked up afterwards, for all runs of
 a tenant at once and in the background: nothing waits for it, and what cannot be looked up has no span. While traces
@@ -11,13 +11,14 @@ import asyncio
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
 import asyncpg
 
 from services.core.domain.errors import Unavailable
+from services.core.engine.run_meter import RunMeter
 from services.core.engine.run_spans import PastWait, RunSpans, TracedRun
 from services.core.runtime.lifecycle import Component
 from services.core.runtime.telemetry import Telemetry
@@ -45,9 +46,17 @@ class RunTraces(Component):
 
     name = "run-traces"
 
-    def __init__(self, database: Database, telemetry: Telemetry, *, max_noted: int = 20_000) -> None:
+    def __init__(
+        self,
+        database: Database,
+        telemetry: Telemetry,
+        meter: RunMeter | None = None,
+        *,
+        max_noted: int = 20_000,
+    ) -> None:
         """`max_noted`: what may wait to be looked up; more than that has no span."""
         self._max_noted = max_noted
+        self.meter = meter or RunMeter.off()
         self.spans = RunSpans(telemetry)
         self._database = database
         self._noted: dict[int, _Batch] = defaultdict(_Batch)
@@ -61,7 +70,7 @@ class RunTraces(Component):
 
     @property
     def enabled(self) -> bool:
-        """Whether traces are on; off, every note returns at once."""
+        """Whether traces are on; off, notes are only counted."""
         return self.spans.enabled
 
     def delivered(self, rows: Iterable[tuple[int, UUID, str | None]]) -> None:
@@ -72,8 +81,14 @@ class RunTraces(Component):
             if resolved is not None and self._has_room():
                 self._noted[tenant].waits += [(run, _past_wait(*wait)) for wait in json.loads(resolved)]
 
-    def ended(self, rows: Iterable[tuple[int, UUID]]) -> None:
-        """Runs have ended and that is committed: tenant and run."""
+    def ended(self, status: str, rows: Collection[tuple[int, UUID]]) -> None:
+        """Runs that nobody holds have ended so, and that is committed: tenant and run."""
+        if rows:
+            self.meter.ended(status, len(rows))
+            self.held_ended(rows)
+
+    def held_ended(self, rows: Iterable[tuple[int, UUID]]) -> None:
+        """Their holder has ended runs, which the pipeline has counted: tenant and run."""
         if not self.enabled:
             return
         for tenant, run in rows:

@@ -21,7 +21,7 @@ from services.core.engine.group_commit import Waiting
 from services.core.engine.hints import Hints
 from services.core.engine.isolate import LOCK_MS, PATIENT_LOCK_MS, Busy, id_is_taken
 from services.core.engine.retrying import after_commit
-from services.core.engine.run_spans import RunSpans
+from services.core.engine.run_traces import RunTraces
 from services.core.engine.start_request import API_START, FreshRun, Started, StartRequest
 from services.core.engine.starts import cancel_waits, start_row
 from services.core.runtime.ids import ulid_text, ulid_unix_ms
@@ -100,12 +100,13 @@ class _Rows:
 class StartBatches:
     """Commits batches of starts."""
 
-    def __init__(self, database: Database, definitions: DefinitionsCache, hints: Hints, spans: RunSpans) -> None:
+    def __init__(self, database: Database, definitions: DefinitionsCache, hints: Hints, traces: RunTraces) -> None:
         self._database = database
         self._definitions = definitions
         self._hints = hints
         self._gates = Gates(database, hints)
-        self._spans = spans
+        self._spans = traces.spans
+        self._meter = traces.meter
         self._granting: set[asyncio.Task[None]] = set()
 
     async def once(self, batch: Sequence[Item], *, again: bool, patient: bool) -> None:
@@ -208,6 +209,7 @@ class StartBatches:
     def _settle(self, item: Item, started: Started) -> None:
         start = item.item
         if started.is_new:
+            self._meter.started("api")
             self._spans.started(
                 start.run,
                 start.request.workflow,

@@ -40,9 +40,10 @@ class RunStarter:
         traces: RunTraces | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._spans = (traces or RunTraces.off(database)).spans
+        traces = traces or RunTraces.off(database)
+        self._spans = traces.spans
         self._ids = ids
-        isolating = Isolating(StartBatches(database, definitions, hints, self._spans).once)
+        isolating = Isolating(StartBatches(database, definitions, hints, traces).once)
         clock = clock or SystemClock()
         # A start that has to wait for whoever holds its key does so where it holds up no others (rulings C11), and big
         # ones are apart from small ones (P4).

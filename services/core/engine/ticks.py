@@ -16,6 +16,7 @@ from services.core.engine.gates import NO_PAIR, Gates, Pair
 from services.core.engine.hints import Hints
 from services.core.engine.retrying import after_commit
 from services.core.engine.run_spans import RunSpans
+from services.core.engine.run_traces import RunTraces
 from services.core.engine.schedules import unix_ms
 from services.core.engine.starts import cancel_waits, insert_starts, start_row
 from services.core.runtime.ids import ulid_text
@@ -90,14 +91,15 @@ async def start_ticks(
 
 
 async def tell(
-    started: Sequence[TickStart], hints: Hints, gates: Gates, spans: RunSpans, trace: str | None = None
+    started: Sequence[TickStart], hints: Hints, gates: Gates, traces: RunTraces, trace: str | None = None
 ) -> None:
-    """What follows the commit: hints, a look at the gates before which new runs stand, and the spans of the starts."""
+    """What follows the commit: hints, a look at the gates before which new runs stand, what is counted, and spans."""
     fresh = [each for each in started if each.is_new]
     hints.ready([each.run for each in fresh if each.gates == NO_PAIR], traceparent=trace)
     await after_commit(gates.grant(each.gates for each in fresh))
+    traces.meter.started("cron", len(fresh))
     for each in fresh:
-        spans.started(each.run, each.tick.entry.name, trace=each.trace, parent=trace, begun_ns=each.begun_ns)
+        traces.spans.started(each.run, each.tick.entry.name, trace=each.trace, parent=trace, begun_ns=each.begun_ns)
 
 
 def _rows(tick: Tick, trace: str | None) -> tuple[StartRow, list[WaitRow]]:

@@ -19,6 +19,7 @@ from runr.workflows.v1 import options_pb2
 from services.core.domain.errors import DomainError, Unsupported
 from services.core.rpc.authorize import authorize, permission_of
 from services.core.rpc.call_context import Authenticator, Call, enter_call
+from services.core.rpc.call_meter import CallMeter, code_of
 from services.core.rpc.request_check import check_request, deserializer
 from services.core.rpc.status import DEFAULT_DETAILS_BYTES, MAX_DETAILS_BYTES, internal_error, row_of, to_grpc
 from services.core.runtime.telemetry import Telemetry
@@ -34,16 +35,17 @@ _HEALTH = "/grpc.health.v1."
 class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     """Wraps the handler of every method."""
 
-    def __init__(self, authenticator: Authenticator, telemetry: Telemetry) -> None:
+    def __init__(self, authenticator: Authenticator, telemetry: Telemetry, meter: CallMeter | None = None) -> None:
         self._authenticator = authenticator
         self._telemetry = telemetry
+        self._meter = meter or CallMeter()
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any) -> Any:
         """The handler of the method, wrapped; gRPC answers by itself for a method that is not registered."""
         handler = await continuation(handler_call_details)
         if handler is None:
             return None
-        around = _Around(handler_call_details, self._authenticator, self._telemetry)
+        around = _Around(handler_call_details, self._authenticator, self._telemetry, self._meter)
         if handler.response_streaming:
             inner = handler.unary_stream or handler.stream_stream
             make = (
@@ -68,11 +70,14 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 class _Around:
     """One call, from its arrival to its status."""
 
-    def __init__(self, details: Any, authenticator: Authenticator, telemetry: Telemetry) -> None:
+    def __init__(self, details: Any, authenticator: Authenticator, telemetry: Telemetry, meter: CallMeter) -> None:
         self._method: str = details.method
         self._metadata: Mapping[str, str | bytes] = dict(details.invocation_metadata or ())
         self._authenticator = authenticator
         self._telemetry = telemetry
+        self._meter = meter
+        self._begun_s = meter.now_s()
+        self._is_stream = False
         self._parent = received(self._text("traceparent"), self._text("tracestate"))
         self._traceparent = telemetry.reserve(self._parent)
         identity = extract(self._traceparent)
@@ -97,6 +102,7 @@ class _Around:
 
     def streaming(self, inner: Callable[[Any, Any], Any]) -> Callable[[Any, Any], AsyncIterator[Any]]:
         async def behavior(request: Any, context: Any) -> AsyncIterator[Any]:
+            self._is_stream = True
             error: BaseException | None = None
             try:
                 await self._enter(request)
@@ -122,7 +128,9 @@ class _Around:
         permission = permission_of(self._method)
         self._is_shared = permission == options_pb2.PERMISSION_PER_ITEM  # each item has a span of its own
         caller = await authorize(permission, self._metadata, self._authenticator)
-        if not hasattr(request, "__aiter__"):  # what a stream carries is judged as it comes
+        if hasattr(request, "__aiter__"):
+            self._is_stream = True  # what it carries is judged as it comes
+        else:
             check_request(request)
         enter_call(Call(self._method, caller, self._traceparent, self._trace_id))
 
@@ -132,6 +140,8 @@ class _Around:
             self._shown(error) if isinstance(error, Exception) and not isinstance(error, grpc.aio.AbortError) else None
         )
         self._record(error, shown)
+        took_s = None if self._is_stream else self._meter.now_s() - self._begun_s
+        self._meter.ended(self._method, code_of(error, shown), took_s=took_s)
         if shown is not None:
             await context.abort_with_status(to_grpc(shown, max_bytes=self._details_bytes()))
 

@@ -11,9 +11,11 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from services.core.rpc.broken_calls import quiet_broken_calls
 from services.core.rpc.call_context import Authenticator
+from services.core.rpc.call_meter import CallMeter
 from services.core.rpc.interceptor import CallInterceptor
 from services.core.rpc.status import MAX_DETAILS_BYTES
 from services.core.runtime.lifecycle import Component
+from services.core.runtime.metrics import Metrics
 from services.core.runtime.parse import Address
 from services.core.runtime.telemetry import Telemetry
 
@@ -58,13 +60,14 @@ class RpcServer(Component):
         plaintext: bool = False,
         name: str = "grpc",
         shared: bool = False,
+        metrics: Metrics | None = None,
     ) -> None:
         if credentials is None and not plaintext and not is_loopback(address.host):
             raise ValueError(f"gRPC on {address} needs TLS: only a loopback address is served without")
         self.name = name
         self._address = address
         self._services = tuple(services)
-        self._interceptor = CallInterceptor(authenticator, telemetry)
+        self._interceptor = CallInterceptor(authenticator, telemetry, CallMeter(metrics))
         self._grace_s = grace_s
         # Unless it is meant, a second process would share the port in silence and get half of the calls.
         self._options = (*_OPTIONS, ("grpc.so_reuseport", int(shared)))

@@ -1,8 +1,8 @@
-"""Where a process says over HTTP whether it lives and may get work, at an address of its own: a busy gRPC or HTTP
-server does not hide it.
+"""Where a process says over HTTP whether it lives, may get work, and what it has counted, at an address of its own: a
+busy gRPC or HTTP server does not hide it.
 
-Two routes for probes need no web framework, whose import is a fifth of a service's start: a request of at most 8 KiB
-without a body, one for each connection.
+Three routes need no web framework, whose import is a fifth of a service's start: a request of at most 8 KiB without a
+body, one for each connection.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import json
 import logging
 import socket
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -20,21 +21,36 @@ from services.core.runtime.parse import Address
 
 log = logging.getLogger(__name__)
 
+Tell = Callable[[], Awaitable[bytes]]
+"""What `/metrics` answers: `Exposition.text`, or that of several processes."""
+
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_JSON_TYPE = "application/json; charset=utf-8"
+_ROUTES = ("/healthz", "/readyz", "/metrics")
 _MOST_BYTES = 8192
 _REQUEST_S = 5.0
 _MOST_CONNECTIONS = 100
 
 
 class HealthServer:
-    """Serves `/healthz`, whether the process turns, and `/readyz`, whether it may get work (503: no, and why)."""
+    """Serves `/healthz`, whether the process turns, `/readyz`, whether it may get work (503: no, and why), and
+    `/metrics` for Prometheus.
+    """
 
     name = "health"
 
     def __init__(
-        self, health: Health, address: Address, service: str, *, listener: socket.socket | None = None
+        self,
+        health: Health,
+        address: Address,
+        service: str,
+        *,
+        listener: socket.socket | None = None,
+        metrics: Tell | None = None,
     ) -> None:
-        """`listener` is served instead of `address`."""
+        """`listener` is served instead of `address`. Without `metrics` there are none."""
         self._listener = listener
+        self._metrics = metrics
         self._health = health
         self._address = address
         self._service = service
@@ -94,12 +110,14 @@ class HealthServer:
             return _response(HTTPStatus.BAD_REQUEST, {"error": "not a request of HTTP/1.1"})
         method, target, _ = words
         path = target.split("?", 1)[0]
-        if path not in ("/healthz", "/readyz"):
-            return _response(HTTPStatus.NOT_FOUND, {"error": "only /healthz and /readyz are here"})
+        if path not in _ROUTES or (path == "/metrics" and self._metrics is None):
+            return _response(HTTPStatus.NOT_FOUND, {"error": "only /healthz, /readyz and /metrics are here"})
         if method not in ("GET", "HEAD"):
             return _response(HTTPStatus.METHOD_NOT_ALLOWED, {"error": "only GET and HEAD"}, "Allow: GET, HEAD\r\n")
         if path == "/healthz":
             return _response(HTTPStatus.OK, {"status": "ok", "service": self._service}, has_body=method == "GET")
+        if path == "/metrics" and self._metrics is not None:
+            return _answer(HTTPStatus.OK, await self._metrics(), METRICS_TYPE, has_body=method == "GET")
         ready, report = await self._health.readiness()
         body = {"status": "ready" if ready else "not_ready", "service": self._service, "checks": dict(report)}
         status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
@@ -107,9 +125,12 @@ class HealthServer:
 
 
 def _response(status: HTTPStatus, body: dict[str, Any], headers: str = "", *, has_body: bool = True) -> bytes:
-    text = json.dumps(body).encode()
+    return _answer(status, json.dumps(body).encode(), _JSON_TYPE, headers, has_body=has_body)
+
+
+def _answer(status: HTTPStatus, text: bytes, media_type: str, headers: str = "", *, has_body: bool) -> bytes:
     head = (
-        f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: application/json; charset=utf-8\r\n"
+        f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {media_type}\r\n"
         f"Content-Length: {len(text)}\r\nCache-Control: no-store\r\n{headers}Connection: close\r\n\r\n"
     )
     return head.encode() + (text if has_body else b"")

@@ -21,17 +21,20 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
 from services.core.runtime.clock import Clock, SystemClock
 from services.core.runtime.config import ConfigError, describe, load
+from services.core.runtime.exposition import Exposition
 from services.core.runtime.garbage import look_for_cycles_seldom
 from services.core.runtime.health import Health
 from services.core.runtime.health_server import HealthServer
 from services.core.runtime.lifecycle import STOP_TIMEOUT_S, Component, StartRefused, Supervisor
 from services.core.runtime.logs import configure_logs
+from services.core.runtime.loop_lag import watch_loop
+from services.core.runtime.metrics import Metrics
 from services.core.runtime.open_files import allow_open_files
 from services.core.runtime.parent import on_parent_death
 from services.core.runtime.parse import Address
@@ -50,7 +53,7 @@ _FORCE_MARGIN_S = 10.0
 
 @dataclass(frozen=True)
 class Runtime:
-    """What the process gives every service: its name and the seams for time, random, readiness and traces.
+    """What the process gives every service: its name and the seams for time, random, readiness, traces and metrics.
 
     `slot`: which of several processes under one parent it is, None for one that is alone. `supervised`: what a
     supervisor says of it.
@@ -63,6 +66,7 @@ class Runtime:
     telemetry: Telemetry
     slot: int | None = None
     supervised: SupervisedProcess = UNSUPERVISED
+    metrics: Metrics = field(default_factory=Metrics)
 
 
 class ServiceModule(Protocol):
@@ -117,6 +121,7 @@ async def _run(
 ) -> int:
     health = Health()
     traces = {name: start_telemetry(name, base.telemetry) for name in modules}
+    counted = {name: Metrics(name) for name in modules}
     components: list[Component] = []
     for name, module in modules.items():
         runtime = Runtime(
@@ -127,16 +132,20 @@ async def _run(
             telemetry=traces[name],
             slot=process_slot(environ),
             supervised=supervised_process(environ),
+            metrics=counted[name],
         )
         components.extend(module.build(settings[name], runtime))
     supervisor = Supervisor(
         components, health=health, grace_s=base.process.grace_s, drain_delay_s=base.process.drain_delay_s
     )
     address = base.process.health or Address("127.0.0.1", HEALTH_PORTS.get(title, 7200))
-    server = HealthServer(health, address, title, listener=health_socket(environ))
+    metrics = Exposition(list(counted.values()))
+    server = HealthServer(health, address, title, listener=health_socket(environ), metrics=metrics.text)
     _listen_for_stop(supervisor, base.process.grace_s, environ)
     look_for_cycles_seldom()
     log.info("limits", extra={"open_files": allow_open_files()})
+    # One loop serves them all: it is counted once.
+    watching = asyncio.create_task(watch_loop(next(iter(counted.values()))), name="loop-lag")
     try:
         await server.start()
         return await supervisor.run()
@@ -148,6 +157,7 @@ async def _run(
         log.exception("start failed")
         return EXIT_FAILED
     finally:
+        watching.cancel()
         await server.stop()
         for telemetry in traces.values():
             await asyncio.to_thread(telemetry.close)

@@ -82,14 +82,20 @@ class Database:
 
     def __init__(self, dsn: str, *, name: str, size: int = 4) -> None:
         self._dsn = dsn
-        self._name = name
-        self._size = size
+        self.name = name
+        self.size = size
         self._pool: asyncpg.Pool | None = None
 
     @property
     def dsn(self) -> str:
         """Where it is; holds the password."""
         return self._dsn
+
+    @property
+    def use(self) -> tuple[int, int] | None:
+        """Connections that are open, and how many of them are idle; None while the pool is closed."""
+        pool = self._pool
+        return None if pool is None else (pool.get_size(), pool.get_idle_size())
 
     async def open(self) -> None:
         """Connect and check the server. Raises Unavailable, UnfitDatabase."""
@@ -105,8 +111,8 @@ class Database:
         return await asyncpg.create_pool(
             self._dsn,
             min_size=1,
-            max_size=self._size,
-            server_settings={**_SESSION, "application_name": self._name},
+            max_size=self.size,
+            server_settings={**_SESSION, "application_name": self.name},
             timeout=5,
             command_timeout=30,
             max_inactive_connection_lifetime=3600,

@@ -21,6 +21,7 @@ from services.core.domain.errors import Unavailable
 from services.core.store.batch import arguments, is_plain, statement, step_arguments
 from services.core.store.commit_item import CommitItem, Committed, Fenced, StorageRefused
 from services.core.store.database import ServerChanged, connect, server_identity, translated
+from services.core.store.pipeline_meter import PipelineMeter
 from services.core.store.queries import queries
 
 log = logging.getLogger(__name__)
@@ -31,17 +32,28 @@ _BUSY_PAUSE_S = 0.01
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """An item whose end somebody awaits. `in_doubt`: it was sent once and the answer was lost."""
+    """An item whose end somebody awaits, since when. `in_doubt`: it was sent once and the answer was lost."""
 
     item: CommitItem
     future: asyncio.Future[Committed]
+    since_s: float
     in_doubt: bool = False
 
 
 class Pipeline:
     """Commits items of one owner over one connection of its own."""
 
-    def __init__(self, dsn: str, *, owner: int, max_items: int = 256, max_bytes: int = 4 * 1024 * 1024) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        owner: int,
+        max_items: int = 256,
+        max_bytes: int = 4 * 1024 * 1024,
+        meter: PipelineMeter | None = None,
+    ) -> None:
+        self._meter = meter or PipelineMeter()
+        self._meter.watch(lambda: len(self._queue))
         self._dsn = dsn
         self._owner = owner
         self._max_items = max_items
@@ -62,7 +74,7 @@ class Pipeline:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()  # once: asking costs a system call
         future: asyncio.Future[Committed] = self._loop.create_future()
-        self._queue.append(_Waiting(item, future))
+        self._queue.append(_Waiting(item, future, time.monotonic()))
         self._wake.set()
         return await future
 
@@ -111,19 +123,23 @@ class Pipeline:
         except _REFUSED as error:
             await self._halve(batch, error)
             return
+        now_s = time.monotonic()
+        self._meter.batch(len(batch), now_s - sent_s)
         for waiting in batch:
-            self._answer(waiting, results.get(waiting.item.run), sent_s)
+            self._answer(waiting, results.get(waiting.item.run), sent_s, now_s)
 
-    def _answer(self, waiting: _Waiting, row: asyncpg.Record | None, sent_s: float) -> None:
+    def _answer(self, waiting: _Waiting, row: asyncpg.Record | None, sent_s: float, now_s: float) -> None:
         if waiting.future.done():
             return
         match _result(row):
             case "d":
                 assert row is not None
+                self._meter.committed(waiting.item, now_s - waiting.since_s)
                 waiting.future.set_result(Committed(row["mail"] or 0, row["st"] or "", row["ga"], sent_s))
             case "b" | "n":  # busy: another transaction holds the row; not committed: the connection broke before it
                 asyncio.get_running_loop().call_later(_BUSY_PAUSE_S, self._again, waiting)
             case _:
+                self._meter.fenced.value += 1
                 waiting.future.set_exception(Fenced())
 
     def _again(self, waiting: _Waiting) -> None:
@@ -132,6 +148,7 @@ class Pipeline:
 
     async def _halve(self, batch: list[_Waiting], error: Exception) -> None:
         if len(batch) == 1:
+            self._meter.refused.value += 1
             log.error("the database refuses a commit", extra={"run": str(batch[0].item.run)}, exc_info=error)
             if not batch[0].future.done():
                 batch[0].future.set_exception(StorageRefused(type(error).__name__))

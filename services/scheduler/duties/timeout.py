@@ -40,7 +40,7 @@ class Timeout(PeriodicDuty):
             total += len(rows)
             await self._gates.grant((row["ga"], row["gb"]) for row in rows)
             notify_owners(self._hints, ((row["owner"], row["run"]) for row in rows))
-            self._traces.ended((row["tenant"], row["run"]) for row in rows)
+            self._traces.ended("timed_out", [(row["tenant"], row["run"]) for row in rows])
             if rows:
                 self._ended()
             if len(rows) < BATCH:

@@ -103,11 +103,12 @@ class Wake:
             fired: int = row["fired"]
             tenants = dict(zip(row["runs"], row["tenants"], strict=True))
             total += fired
+            self._traces.meter.fired(row["late_ms"])
             self._hints.ready(ready(row["runs"], row["owners"]))
             self._hints.delivered(zip(row["runs"], row["owners"], strict=True))
             await self._gates.grant(zip(row["ga"], row["gb"], strict=True))
             self._traces.lost((tenants[run], run) for run in row["lost"])
-            self._traces.ended((tenants[run], run) for run in row["ended"])
+            self._traces.ended("failed", [(tenants[run], run) for run in row["ended"]])
             self._traces.delivered(zip(row["tenants"], row["runs"], row["resolved"], strict=True))
             if not row["more"]:
                 self._retry_s = _RETRY_S[0]

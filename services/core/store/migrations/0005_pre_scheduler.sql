@@ -21,7 +21,7 @@ $$;
 -- of them that have no attempt left.
 create function rt.fire_v1(p_parts smallint[], p_limit int, p_traced bool default false)
 returns table (fired int, more bool, runs uuid[], owners bigint[], ga bigint[], gb bigint[], tenants int[], resolved text[],
-               lost uuid[], ended uuid[]) language plpgsql as $$
+               lost uuid[], ended uuid[], late_ms int[]) language plpgsql as $$
 #variable_conflict use_column
 declare
     v_due uuid[]; v_wait uuid[]; v_status text[]; v_error text[];
@@ -33,7 +33,7 @@ declare
     v_there timestamptz := (select min(o.boot_at) from rt.owner o where o.kind = 'executor' and not o.dead);
 begin
     fired := 0; more := false; runs := '{}'; owners := '{}'; ga := '{}'; gb := '{}'; tenants := '{}'; resolved := '{}';
-    lost := '{}'; ended := '{}';
+    lost := '{}'; ended := '{}'; late_ms := '{}';
     -- A share of the batch from each partition, so that a mass of due timers is read by the batch and not as a whole for each
     -- batch. A few more than the limit are looked at: some runs may be held by others.
     with o as materialized (
@@ -50,8 +50,9 @@ begin
            exists (select from o where o.place = v_each)
         into v_due, v_full;
     if v_due is null then return next; return; end if;
-    select array_agg(l.id), array_agg(l.status), array_agg(l.error) into v_wait, v_status, v_error from (
-        select w.id,
+    select array_agg(l.id), array_agg(l.status), array_agg(l.error), coalesce(array_agg(l.late) filter (where l.kind <> 'p'), '{}')
+        into v_wait, v_status, v_error, late_ms from (
+        select w.id, w.kind, least(extract(epoch from v_now - w.due_at) * 1000, 2147483647)::int as late,
                (case when w.kind = 'c' then 'f' else 'c' end) as status,
                case when w.kind = 'c' then '{"name":"InvokeTimeout","message":"the invoked workflow did not end within the timeout of the step"}' end as error
         from rt.wait w join rt.live r on r.id = w.run
@@ -350,6 +351,44 @@ begin
     marked := exists (select from rt.mark m where m.created_at <= v_now);
     blocked := exists (select from rt.live r where r.st = 'b');
     queued := exists (select from rt.live r where r.st = 'q' and not r.pooled) or exists (select from rt.live r where r.st = 'q' and r.pooled);
+end $$;
+
+-- What waits, for whoever watches: how long the oldest run that anybody may take has waited and how many do, counted up to p_most;
+-- the same of those that only workers serve; how long the oldest due timer or deadline is due, and the oldest mark is there. In
+-- milliseconds, 0: nothing. First entries of indexes, and p_most of the queues': the cost does not grow with runs that rest.
+create function rt.backlog_v1(
+    p_most int, out queued int, out queue_ms bigint, out pooled int, out pool_ms bigint, out overdue_ms bigint, out mark_ms bigint
+) language plpgsql stable as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := rt.now();   -- a variable: a volatile function in a condition keeps it from the index
+begin
+    with t as materialized (select x.tenant, count(*) over () as n from rt.ready_tenants_v1() x(tenant))
+    select count(*), coalesce(max(rt.ms(v_now) - rt.ms(q.since)), 0) into queued, queue_ms
+    from (select q.since from t cross join lateral (
+        select r.qk + r.prio * interval '1 second' as since from rt.live r where r.tenant = t.tenant and r.st = 'q' and not r.pooled
+        order by r.qk limit greatest(1, p_most / t.n)) q limit p_most) q;
+    with recursive t as (
+        (select r.wf from rt.live r where r.st = 'q' and r.pooled order by r.wf limit 1)
+        union all
+        select (select r.wf from rt.live r where r.st = 'q' and r.pooled and r.wf > t.wf order by r.wf limit 1) from t where t.wf is not null
+    ), w as materialized (select t.wf, count(*) over () as n from t where t.wf is not null)
+    select count(*), coalesce(max(rt.ms(v_now) - rt.ms(q.since)), 0) into pooled, pool_ms
+    from (select q.since from w cross join lateral (
+        select r.qk + r.prio * interval '1 second' as since from rt.live r where r.wf = w.wf and r.st = 'q' and r.pooled
+        order by r.qk limit greatest(1, p_most / w.n)) q limit p_most) q;
+    overdue_ms := (
+        select max(rt.ms(v_now) - rt.ms(d.at)) from (
+            select d.due_at as at from generate_series(0, 63) p(n) cross join lateral (
+                select w.due_at from rt.wait w where w.part = p.n::smallint and w.due_at <= v_now and not w.arming and w.kind <> 'p'
+                order by w.due_at limit 1) d
+            union all
+            (select r.deadline from rt.live r where r.deadline <= v_now order by r.deadline limit 1)) d);
+    mark_ms := (select rt.ms(v_now) - rt.ms(m.created_at) from rt.mark m where m.created_at <= v_now order by m.created_at limit 1);
+    queue_ms := greatest(queue_ms, 0);
+    pool_ms := greatest(pool_ms, 0);
+    overdue_ms := greatest(coalesce(overdue_ms, 0), 0);
+    mark_ms := coalesce(mark_ms, 0);
 end $$;
 
 -- Beat, and see to it that the 64 partitions are shared evenly by the living schedulers: give back what is too much, take

@@ -40,6 +40,9 @@ select count(*) from (
 -- name: stale_queued
 select * from rt.stale_queued_v1($1, $2);
 
+-- name: backlog
+select * from rt.backlog_v1($1);
+
 -- name: unpool
 select * from rt.unpool_v1($1);
 
