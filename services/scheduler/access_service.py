@@ -1,4 +1,6 @@
-"""The gRPC face of projects and tokens: translates, and calls what does the work."""
+"""The gRPC face of projects and tokens, and with its other parts of all of access: translates, and calls what does the
+work.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from runr.workflows.v1 import access_service_pb2_grpc
 
 from services.core.domain.errors import InvalidInput, Unauthenticated
 from services.core.engine.declare import DefsChanged
+from services.core.engine.passwords import Passwords
 from services.core.engine.projects import ProjectChange, create_project, update_project
+from services.core.engine.sessions import Sessions
 from services.core.engine.tokens import create_token, delete_token
 from services.core.rpc import paging
 from services.core.rpc.call_context import caller
@@ -18,14 +22,17 @@ from services.core.rpc.id_paging import id_after, id_token
 from services.core.rpc.server import Registration
 from services.core.runtime.ids import UlidFactory, ulid_text
 from services.core.runtime.sealing import Sealer
+from services.core.runtime.settings import SessionSettings
 from services.core.store.access import TokenRow, get_tenant, list_tokens
 from services.core.store.database import Database
 from services.core.store.projects import ProjectRow, get_project, list_projects
 from services.scheduler.delete_project import ProjectDeleter
+from services.scheduler.member_service import MemberMethods
+from services.scheduler.session_service import SessionMethods
 
 
-class AccessService(access_service_pb2_grpc.AccessServiceServicer):
-    """See `proto/runr/workflows/v1/access_service.proto`. Members, roles, tenants and sessions are not served yet."""
+class AccessService(MemberMethods, SessionMethods, access_service_pb2_grpc.AccessServiceServicer):
+    """See `proto/runr/workflows/v1/access_service.proto`. Deleting a tenant is not served yet."""
 
     def __init__(
         self,
@@ -34,7 +41,13 @@ class AccessService(access_service_pb2_grpc.AccessServiceServicer):
         ids: UlidFactory,
         deleter: ProjectDeleter,
         defs_changed: DefsChanged,
+        *,
+        settings: SessionSettings | None = None,
+        passwords: Passwords | None = None,
     ) -> None:
+        MemberMethods.__init__(self, database, ids)
+        sessions = Sessions(database, sealer, ids, passwords or Passwords(), settings or SessionSettings())
+        SessionMethods.__init__(self, database, sessions)
         self._database = database
         self._sealer = sealer
         self._ids = ids
@@ -95,7 +108,14 @@ class AccessService(access_service_pb2_grpc.AccessServiceServicer):
             tenant = await get_tenant(connection, who.tenant)
         if tenant is None:
             raise Unauthenticated("the token's tenant is gone")
-        return pb.GetCallerResponse(tenant=tenant.slug, token_id=who.token_id, abilities=sorted(who.abilities))
+        return pb.GetCallerResponse(
+            tenant=tenant.slug,
+            token_id=who.token_id,
+            abilities=sorted(who.abilities),
+            email=who.email,
+            role=who.role,
+            session=who.signed_in,
+        )
 
     async def CreateToken(self, request: pb.CreateTokenRequest, context: Any) -> pb.CreateTokenResponse:
         """Makes a token; its secret is in this answer only."""
@@ -160,4 +180,6 @@ def _token(row: TokenRow) -> pb.Token:
         abilities=row.abilities,
         created_at=timestamp(row.created_ms),
         expires_at=timestamp(row.expires_ms),
+        last_used_at=timestamp(row.used_ms),
+        email=row.email,
     )

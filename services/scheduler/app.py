@@ -51,6 +51,7 @@ from services.core.runtime.settings import (
     PeerSettings,
     RetentionSettings,
     RpcSecuritySettings,
+    SessionSettings,
     WorkflowLimits,
 )
 from services.core.store.component import DatabaseComponent
@@ -60,6 +61,7 @@ from services.core.store.pool_meter import watch_clock, watch_pools
 from services.core.store.runs import RunReader
 from services.scheduler.access_service import AccessService
 from services.scheduler.delete_project import ProjectDeleter
+from services.scheduler.duties.access import ForgetAccess
 from services.scheduler.duties.arming import Arming
 from services.scheduler.duties.backlog import Backlog
 from services.scheduler.duties.bulk import Bulk
@@ -97,6 +99,7 @@ class Settings:
     lease: LeaseSettings
     encryption: EncryptionSettings
     access: AccessSettings
+    sessions: SessionSettings
     listen: ListenSettings
     peers: PeerSettings
     security: RpcSecuritySettings
@@ -174,7 +177,7 @@ def _services(
     """The gRPC services of the scheduler."""
     ids = UlidFactory(theirs, runtime.random)
     deleter = ProjectDeleter(database, hints, hints.defs_changed)
-    access = AccessService(database, sealer, ids, deleter, hints.defs_changed)
+    access = AccessService(database, sealer, ids, deleter, hints.defs_changed, settings=settings.sessions)
     declarer = Declarer(database, hints.defs_changed, settings.limits.workflows_per_project)
     workflows = WorkflowService(database, declarer)
     firer = ScheduleFirer(database, DefinitionsCache(None, clock=runtime.clock), hints, ids, traces)
@@ -220,6 +223,7 @@ def _duties(
         Arming(look_backs),
         glance.wakes("queued", Rehint(database, hints, bus.pending)),
         FoldUsage(database),
+        ForgetAccess(database, settings.retention.audit_days),
         ForgetOwners(database),
         ForgetPaths(database),
         ForgetFires(database, settings.retention.run_days),

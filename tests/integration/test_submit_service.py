@@ -349,6 +349,9 @@ class CountingAuthenticator:
         self.at_once -= 1
         raise Unauthenticated("the token is not known")
 
+    async def denied(self, caller: Any, method: str) -> None:
+        """Nobody is known, so nobody is denied anything."""
+
 
 async def test_strangers_by_the_thousand_are_looked_up_a_few_at_a_time() -> None:
     counting = CountingAuthenticator()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from services.core.domain.role import OWNER
+
 WORKFLOWS_VIEW = "workflows.view"
 WORKFLOWS_MANAGE = "workflows.manage"
 WORKFLOWS_RUN = "workflows.run"
@@ -12,8 +14,17 @@ EVENTS_SEND = "events.send"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A known caller, bound to one tenant. `abilities` are of the four above."""
+    """A known caller, bound to one tenant. `abilities` are of the four above: what the token was given of what its
+    user's role holds here.
+
+    `user_id` is None for a token of the installation, whose role is an owner's. `token_id` is the session's where the
+    caller `signed_in`. All ids are ULIDs as text.
+    """
 
     tenant: int
     token_id: str
     abilities: frozenset[str]
+    role: str = OWNER
+    user_id: str | None = None
+    email: str = ""
+    signed_in: bool = False

@@ -1,22 +1,32 @@
-"""Tokens known from the store: the `Authenticator` of every service that has one (engine section 4)."""
+"""Tokens and sessions known from the store: the `Authenticator` of every service that has one (engine section 4)."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from dataclasses import dataclass
 
 from services.core.domain.caller import Caller
-from services.core.domain.errors import PermissionDenied, Unauthenticated
-from services.core.engine.tokens import hash_token
+from services.core.domain.errors import PermissionDenied, Unauthenticated, Unavailable
+from services.core.domain.role import ROLES
+from services.core.engine.denials import Denials
+from services.core.engine.tokens import actor_of, hash_token
 from services.core.runtime.clock import Clock
 from services.core.runtime.ids import ulid_text
-from services.core.store.access import KnownToken, find_token
+from services.core.store.access import KnownToken, find_token, touch_token
+from services.core.store.audit import INSTALLATION
 from services.core.store.database import Database
+
+log = logging.getLogger(__name__)
 
 _TTL_S = 5.0
 _MAX_REMEMBERED = 10_000
 _token = re.compile(r"[A-Za-z0-9_.-]{1,200}").fullmatch
+_tenant = re.compile(r"[a-z0-9-]{1,63}").fullmatch
+
+_Question = tuple[bytes, str | None]
+"""The digest of a secret, and the slug of the tenant that is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,55 +38,91 @@ class _Remembered:
 class StoreAuthenticator:
     """Looks tokens up by their hash and remembers the answer, also "not known", for at most `ttl_s`.
 
-    So a token that was taken back works on for at most that long, and an expired one not at all.
+    So a token that was taken back, or a role that was lowered, works on for at most that long, and what has expired not
+    at all.
     """
 
     def __init__(self, database: Database, clock: Clock, *, ttl_s: float = _TTL_S) -> None:
         self._database = database
         self._clock = clock
         self._ttl_s = ttl_s
-        self._remembered: dict[bytes, _Remembered] = {}
-        self._asking: dict[bytes, asyncio.Task[KnownToken | None]] = {}
+        self._remembered: dict[_Question, _Remembered] = {}
+        self._asking: dict[_Question, asyncio.Task[KnownToken | None]] = {}
+        self._touching: set[asyncio.Task[None]] = set()
+        self._denials = Denials(database, clock)
 
     async def authenticate(self, token: str, tenant_hint: str | None) -> Caller:
-        """See `Authenticator.authenticate`. A token belongs to one tenant, so any other hint is refused."""
-        known = await self._find(hash_token(token)) if _token(token) else None
+        """See `Authenticator.authenticate`. A tenant that does not exist is one that the caller is no member of."""
+        hint = None if tenant_hint is None else tenant_hint if _tenant(tenant_hint) else ""
+        known = await self._find((hash_token(token), hint)) if _token(token) else None
         if known is None:
             raise Unauthenticated("the token is not known, was taken back, or has expired")
-        if tenant_hint is not None and tenant_hint != known.tenant_slug:
-            raise PermissionDenied(f"this token is not of the tenant {tenant_hint[:100]!r}", reason="OTHER_TENANT")
-        if known.tenant_disabled:
+        if known.place is None:
+            await self._denials.note(known.home or INSTALLATION, _actor(known), "X-Tenant-ID")
+            named = "any tenant" if tenant_hint is None else f"the tenant {tenant_hint[:100]!r}"
+            raise PermissionDenied(f"you are not a member of {named}", reason="OTHER_TENANT")
+        if known.place.disabled:
             raise PermissionDenied("the tenant is disabled", reason="TENANT_DISABLED")
-        return Caller(tenant=known.tenant, token_id=ulid_text(known.id), abilities=known.abilities)
+        role = frozenset(ROLES[known.place.role])
+        return Caller(
+            tenant=known.place.tenant,
+            token_id=ulid_text(known.id),
+            abilities=role if known.abilities is None else role & known.abilities,
+            role=known.place.role,
+            user_id=None if known.user is None else ulid_text(known.user),
+            email=known.email,
+            signed_in=known.signed_in,
+        )
 
-    async def _find(self, digest: bytes) -> KnownToken | None:
-        remembered = self._remembered.get(digest)
+    async def denied(self, caller: Caller, method: str) -> None:
+        """See `Authenticator.denied`."""
+        await self._denials.note(caller.tenant, actor_of(caller), method.rpartition("/")[2])
+
+    async def _find(self, question: _Question) -> KnownToken | None:
+        remembered = self._remembered.get(question)
         if remembered is not None and remembered.until > self._clock.monotonic():
             return remembered.token
         # One question at a time for a token, however many calls it comes with; a caller that gives up ends no other's.
-        asking = self._asking.get(digest)
+        asking = self._asking.get(question)
         if asking is None:
-            asking = self._asking[digest] = asyncio.create_task(self._ask(digest), name="authenticate")
-            asking.add_done_callback(lambda task: self._answered(digest, task))
+            asking = self._asking[question] = asyncio.create_task(self._ask(question), name="authenticate")
+            asking.add_done_callback(lambda task: self._answered(question, task))
         return await asyncio.shield(asking)
 
-    async def _ask(self, digest: bytes) -> KnownToken | None:
+    async def _ask(self, question: _Question) -> KnownToken | None:
         asked_at = self._clock.monotonic()
         async with self._database.connection() as connection:
-            token = await find_token(connection, digest)
+            token = await find_token(connection, *question)
         ttl_s = self._ttl_s
         if token is not None and token.left_ms is not None:
             ttl_s = min(ttl_s, token.left_ms / 1_000)
-        self._remember(digest, _Remembered(asked_at + ttl_s, token))
+        self._remember(question, _Remembered(asked_at + ttl_s, token))
+        if token is not None and token.stale:
+            touching = asyncio.create_task(self._touch(token), name="touch-token")
+            self._touching.add(touching)
+            touching.add_done_callback(self._touching.discard)
         return token
 
-    def _answered(self, digest: bytes, task: asyncio.Task[KnownToken | None]) -> None:
-        self._asking.pop(digest, None)
+    async def _touch(self, token: KnownToken) -> None:
+        """When a token was used last is of use to people only: no call waits for it, and none fails with it."""
+        try:
+            async with self._database.connection() as connection:
+                await touch_token(connection, token.id)
+        except Unavailable:
+            log.debug("the use of a token was not written down", exc_info=True)
+
+    def _answered(self, question: _Question, task: asyncio.Task[KnownToken | None]) -> None:
+        self._asking.pop(question, None)
         if not task.cancelled():
             task.exception()  # taken note of, also when every caller has gone
 
-    def _remember(self, digest: bytes, remembered: _Remembered) -> None:
-        self._remembered.pop(digest, None)
+    def _remember(self, question: _Question, remembered: _Remembered) -> None:
+        self._remembered.pop(question, None)
         while len(self._remembered) >= _MAX_REMEMBERED:
             del self._remembered[next(iter(self._remembered))]
-        self._remembered[digest] = remembered
+        self._remembered[question] = remembered
+
+
+def _actor(known: KnownToken) -> str:
+    user = None if known.user is None else ulid_text(known.user)
+    return actor_of(Caller(0, ulid_text(known.id), frozenset(), "", user, known.email, known.signed_in))

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 import asyncpg
 
-from services.core.domain.caller import EVENTS_SEND, WORKFLOWS_MANAGE, WORKFLOWS_RUN, WORKFLOWS_VIEW, Caller
+from services.core.domain.caller import Caller
 from services.core.domain.errors import FieldError, InvalidInput, NotFound, PermissionDenied
+from services.core.domain.role import OWNER, ROLES, may_touch
 from services.core.domain.text_rule import text_fault
 from services.core.runtime.ids import UlidFactory, ulid_text, ulid_uuid
-from services.core.store.access import TokenRow, insert_token, revoke_token, write_audit
+from services.core.store.access import TokenRow, hold_token, insert_token, revoke_token, write_audit
 
-ALL_ABILITIES = (EVENTS_SEND, WORKFLOWS_MANAGE, WORKFLOWS_RUN, WORKFLOWS_VIEW)
+ALL_ABILITIES = ROLES[OWNER]
 
 _SECRET_BYTES = 32
 _MAX_NAME_BYTES = 100
@@ -41,7 +42,8 @@ async def create_token(
     abilities: Sequence[str],
     expires_ms: int | None,
 ) -> NewToken:
-    """Make a token in the caller's transaction and tenant; without `abilities` it has those of the caller.
+    """Make a token in the caller's transaction and tenant, of the caller's user if there is one; without `abilities` it
+    has those of the caller.
 
     Raises InvalidInput, PermissionDenied for an ability that the caller does not have.
     """
@@ -61,6 +63,7 @@ async def create_token(
         token_hash=hash_token(secret),
         abilities=wanted,
         expires_ms=expires_ms,
+        user=None if caller.user_id is None else ulid_uuid(caller.user_id),
     )
     if row is None:
         raise InvalidInput.of("expires_at", "must be in the future")
@@ -69,20 +72,27 @@ async def create_token(
 
 
 async def delete_token(connection: asyncpg.Connection, caller: Caller, token_id: str) -> None:
-    """Take a token of the caller's tenant back. Raises NotFound."""
+    """Take a token of the caller's tenant back, one's own or that of somebody who is not above the caller. Raises
+    NotFound, PermissionDenied.
+    """
     try:
         id = ulid_uuid(token_id)
     except ValueError:
         raise NotFound("there is no such token") from None
-    name = await revoke_token(connection, caller.tenant, id)
-    if name is None:
+    held = await hold_token(connection, caller.tenant, id)
+    if held is None:
         raise NotFound("there is no such token")
-    await _audit(connection, caller, "token.delete", name, ulid_text(id))
+    own = held.user is not None and ulid_text(held.user) == caller.user_id
+    if not own and not may_touch(caller.role, held.role):
+        raise PermissionDenied(f"this is the token of an {held.role}, and you are {caller.role}", reason="HIGHER_ROLE")
+    await revoke_token(connection, caller.tenant, id)
+    await _audit(connection, caller, "token.delete", held.name, ulid_text(id))
 
 
 def actor_of(caller: Caller) -> str:
     """Who it was, for the audit log."""
-    return f"token:{caller.token_id}"
+    bearer = f"{'session' if caller.signed_in else 'token'}:{caller.token_id}"
+    return f"{caller.email} {bearer}" if caller.email else bearer
 
 
 def hash_token(token: str) -> bytes:

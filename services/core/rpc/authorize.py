@@ -47,19 +47,15 @@ def ability_of(permission: int) -> str | None:
     return _ABILITY.get(options_pb2.Permission.ValueType(permission))
 
 
-async def authorize(
-    permission: int, metadata: Mapping[str, str | bytes], authenticator: Authenticator
-) -> Caller | None:
-    """The caller, once it is known to hold `permission`; None for a method open to all.
+async def identify(permission: int, metadata: Mapping[str, str | bytes], authenticator: Authenticator) -> Caller | None:
+    """Who calls a method of this `permission`; None for one that is open to all. See `require`.
 
-    Raises Unauthenticated, PermissionDenied, and what the authenticator raises.
+    Raises Unauthenticated, and what the authenticator raises.
     """
     if permission in _OPEN:
         return None
     tenant = metadata.get("x-tenant-id")
-    caller = await authenticator.authenticate(bearer_token(metadata.get("authorization")), _text(tenant) or None)
-    require(caller, permission)
-    return caller
+    return await authenticator.authenticate(bearer_token(metadata.get("authorization")), _text(tenant) or None)
 
 
 def require(caller: Caller, permission: int) -> None:

@@ -20,6 +20,10 @@ class Authenticator(Protocol):
         """
         ...
 
+    async def denied(self, caller: Caller, method: str) -> None:
+        """Take note that `caller` was refused `method`, a full method name."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Call:

@@ -16,8 +16,9 @@ import grpc
 from opentelemetry.trace import SpanKind
 from runr.workflows.v1 import options_pb2
 
-from services.core.domain.errors import DomainError, Unsupported
-from services.core.rpc.authorize import authorize, permission_of
+from services.core.domain.caller import Caller
+from services.core.domain.errors import DomainError, PermissionDenied, Unsupported
+from services.core.rpc.authorize import identify, permission_of, require
 from services.core.rpc.call_context import Authenticator, Call, enter_call
 from services.core.rpc.call_meter import CallMeter, code_of
 from services.core.rpc.request_check import check_request, deserializer
@@ -84,6 +85,7 @@ class _Around:
         self._trace_id = f"{identity.trace_id:032x}" if identity else secrets.token_hex(16)
         self._start_ns = telemetry.now_ns()
         self._is_shared = False
+        self._caller: Caller | None = None
 
     def single(self, inner: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Awaitable[Any]]:
         async def behavior(request: Any, context: Any) -> Any:
@@ -127,7 +129,9 @@ class _Around:
     async def _enter(self, request: Any) -> None:
         permission = permission_of(self._method)
         self._is_shared = permission == options_pb2.PERMISSION_PER_ITEM  # each item has a span of its own
-        caller = await authorize(permission, self._metadata, self._authenticator)
+        self._caller = caller = await identify(permission, self._metadata, self._authenticator)
+        if caller is not None:
+            require(caller, permission)
         if hasattr(request, "__aiter__"):
             self._is_stream = True  # what it carries is judged as it comes
         else:
@@ -142,6 +146,8 @@ class _Around:
         self._record(error, shown)
         took_s = None if self._is_stream else self._meter.now_s() - self._begun_s
         self._meter.ended(self._method, code_of(error, shown), took_s=took_s)
+        if isinstance(shown, PermissionDenied) and self._caller is not None:
+            await self._authenticator.denied(self._caller, self._method)
         if shown is not None:
             await context.abort_with_status(to_grpc(shown, max_bytes=self._details_bytes()))
 

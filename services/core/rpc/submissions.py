@@ -19,7 +19,7 @@ from uuid import UUID
 from opentelemetry.trace import SpanKind
 
 from services.core.domain.caller import Caller
-from services.core.domain.errors import DomainError, InvalidInput, Unavailable
+from services.core.domain.errors import DomainError, InvalidInput, PermissionDenied, Unavailable
 from services.core.rpc.authorize import permission_of, require
 from services.core.rpc.call_context import Authenticator
 from services.core.rpc.request_check import check_request
@@ -174,7 +174,11 @@ class Submissions(Component):
     async def _take(self, kind: Kind, token: str, tenant: str, items: Sequence[Any], answers: _Answers) -> None:
         try:
             caller = await self._authenticator.authenticate(token, tenant or None)
-            require(caller, permission_of(kind.rpc))
+            try:
+                require(caller, permission_of(kind.rpc))
+            except PermissionDenied:
+                await self._authenticator.denied(caller, kind.rpc)
+                raise
         except Exception as error:
             shown = _shown(error, None, kind.rpc)
             for item in items:

@@ -1,0 +1,35 @@
+"""Forgets what access leaves behind: sessions that have ended, attempts to sign in, and old lines of the audit log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from services.core.store.audit import prune_audit
+from services.core.store.database import Database
+from services.core.store.sessions import forget_sessions, forget_windows
+from services.scheduler.ticker import PeriodicDuty
+
+BATCH = 500
+
+# The longest window that can be set.
+_WINDOW_MS = 86_400_000
+
+
+class ForgetAccess(PeriodicDuty):
+    """The duty that removes them, one batch of each at a time."""
+
+    name = "access"
+    period_s = 30.0
+
+    def __init__(self, database: Database, audit_days: int) -> None:
+        self._database = database
+        self._audit_days = audit_days
+
+    async def run_once(self) -> Mapping[str, int]:
+        """Remove them. Raises Unavailable."""
+        async with self._database.connection() as connection:
+            return {
+                "sessions": await forget_sessions(connection, BATCH),
+                "attempts": await forget_windows(connection, _WINDOW_MS, BATCH),
+                "audit": await prune_audit(connection, self._audit_days, BATCH),
+            }
