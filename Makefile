@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-inp
 NPM := $(BIN)/python -m tests.support.node npm
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo dev test lint types node proto proto-check reference unit integration soak bench bench-peers clean
+.PHONY: help install demo dev test lint types node proto proto-check reference unit integration soak rolling bench bench-peers clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ integration: $(STAMP) ## Only the tests with one real dependency
 soak: $(STAMP) ## Random episodes for RUNR_SOAK_SECONDS (600), then RUNR_SOAK_RUNS (1000) in a storm, from RUNR_SOAK_SEED on
 	RUNR_SOAK_SECONDS=$${RUNR_SOAK_SECONDS:-600} $(BIN)/python -m pytest tests/model -k soak -s
 	RUNR_SOAK_RUNS=$${RUNR_SOAK_RUNS:-1000} $(BIN)/python -m pytest tests/chaos/test_two_replicas.py -s
+
+rolling: $(STAMP) ## Replace all of two replicas each under RUNR_ROLLING_RATE (200) requests a second for RUNR_ROLLING_SECONDS (60)
+	RUNR_ROLLING_SECONDS=$${RUNR_ROLLING_SECONDS:-60} $(BIN)/python -m pytest tests/chaos/test_rolling_restart.py -s
 
 bench: $(STAMP) $(NODE_STAMP) ## Measure speed: docs/performance.md; OPTIONS="--only W1,W2 --runs 1" for less
 	$(BIN)/python -m tests.bench $(OPTIONS)
