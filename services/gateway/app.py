@@ -8,11 +8,18 @@ from services.core.domain.event import EventLimits
 from services.core.rpc.credentials import channel_credentials
 from services.core.runtime.lifecycle import Component
 from services.core.runtime.service import Runtime
-from services.core.runtime.settings import ListenSettings, PeerSettings, RpcSecuritySettings, WorkflowLimits
+from services.core.runtime.settings import (
+    ListenSettings,
+    PeerSettings,
+    PublicSettings,
+    RpcSecuritySettings,
+    WorkflowLimits,
+)
 from services.gateway.backends import Backends
 from services.gateway.endpoint import Bounds
 from services.gateway.http_app import make_http_app
 from services.gateway.http_server import HttpServer
+from services.gateway.mcp.origin import Origins
 
 
 @dataclass(frozen=True)
@@ -23,6 +30,7 @@ class Settings:
     peers: PeerSettings
     limits: WorkflowLimits
     security: RpcSecuritySettings
+    public: PublicSettings
 
 
 def build(settings: Settings, runtime: Runtime) -> list[Component]:
@@ -40,6 +48,7 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
         health=runtime.health,
         telemetry=runtime.telemetry,
         metrics=runtime.metrics,
+        origins=Origins.of((settings.public.api_url, *settings.public.mcp_origins), settings.listen.http),
         bounds=Bounds(
             body_bytes=limits.body_bytes,
             events_body_bytes=limits.events_body_bytes,

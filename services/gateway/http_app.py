@@ -9,6 +9,8 @@ from services.core.runtime.metrics import Metrics
 from services.core.runtime.telemetry import Telemetry
 from services.gateway.backends import Backends
 from services.gateway.endpoint import Bounds, Handler, endpoint, later_endpoint
+from services.gateway.mcp.endpoint import mcp_endpoint
+from services.gateway.mcp.origin import NO_ORIGINS, Origins
 from services.gateway.measure import measuring
 from services.gateway.observe import observing
 from services.gateway.routes.table import BASE, LATER, RESERVED_WORKFLOWS, ROUTES
@@ -22,6 +24,7 @@ def make_http_app(
     health: Health,
     telemetry: Telemetry,
     bounds: Bounds,
+    origins: Origins = NO_ORIGINS,
     write_timeout_s: float = 60.0,
     metrics: Metrics | None = None,
 ) -> web.Application:
@@ -32,7 +35,9 @@ def make_http_app(
         _add(app, route.method, BASE + route.path, endpoint(route, backends, bounds))
     for later in LATER:
         _add(app, later.method, BASE + later.path, later_endpoint(later, backends))
+    tools = mcp_endpoint(backends, bounds, origins)
     for base in ("", BASE):
+        _add(app, "POST", f"{base}/mcp", tools)
         _add(app, "GET", f"{base}/healthz", _healthz)
         _add(app, "GET", f"{base}/readyz", _readyz(health))
     return app

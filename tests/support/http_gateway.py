@@ -20,6 +20,7 @@ from services.gateway.backends import Backends
 from services.gateway.endpoint import Bounds
 from services.gateway.http_app import make_http_app
 from services.gateway.http_server import HttpServer
+from services.gateway.mcp.origin import NO_ORIGINS, Origins
 from tests.support.grpc_backend import ADMIN, LOOPBACK, no_telemetry, rpc_server, serving
 
 BOUNDS = Bounds(body_bytes=4 << 20, events_body_bytes=26 << 20, events=EventLimits())
@@ -91,6 +92,7 @@ async def gateway(
     methods: Mapping[str, Any],
     *,
     bounds: Bounds = BOUNDS,
+    origins: Origins = NO_ORIGINS,
     telemetry: Telemetry | None = None,
     write_timeout_s: float = 60.0,
     server: RpcServer | None = None,
@@ -107,6 +109,7 @@ async def gateway(
             health=health,
             telemetry=telemetry or no_telemetry(),
             bounds=bounds,
+            origins=origins,
             write_timeout_s=write_timeout_s,
         )
         http = HttpServer(app, LOOPBACK, grace_s=1.0)

@@ -21,6 +21,5 @@ ROUTES = (
     _later("PATCH", "/members/{member_id}", "AccessService/UpdateMember", "Change a member's role"),
     _later("DELETE", "/members/{member_id}", "AccessService/RemoveMember", "Remove a member"),
     _later("GET", "/roles", "AccessService/ListRoles", "The built-in roles"),
-    _later("POST", "/mcp", None, "MCP streamable HTTP"),
     LaterRoute("GET", "/openapi.json", None, "This API's description", public=True),
 )
