@@ -18,6 +18,7 @@ from runr_workflows import Context, Step, Workflows
 from services.core.runtime.python_child import python_command, python_environ
 from services.core.runtime.service import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from tests.support import invariants
+from tests.support.metrics import scrape
 from tests.support.postgres import run_apart
 from tests.support.rest import Rest
 from tests.support.stack import Servers, Stack
@@ -106,6 +107,22 @@ async def test_each_process_is_an_executor_of_its_own(stack: Stack, rest: Rest) 
     assert (status, set(report["checks"])) == (200, {"process", "executor-0", "executor-1"})
     lines = [json.loads(line) for line in stack.children["executor"].log_lines()]
     assert {line.get("process") for line in lines if line["message"] == "holding runs"} == {0, 1}
+
+
+async def test_the_metrics_of_all_processes_are_at_one_address(stack: Stack, rest: Rest) -> None:
+    processes = {"0", "1", "parent"}
+    await rest.until(
+        lambda: scrape(stack), lambda told: told.values("process_cpu_seconds_total", "process") == processes
+    )
+    async with serving(rest, working):
+        runs = await asyncio.gather(*(rest.start("work") for _ in range(RUNS)))
+        await asyncio.gather(*(rest.completed(run) for run in runs))
+        told = await scrape(stack)
+    assert told.values("runr_executor_slots_taken", "process") == {"0", "1"}
+    assert told.sum("runr_executor_slots", service="executor") == 2 * SLOTS
+    assert told.sum("runr_executor_processes", process="parent") == 2
+    of_each = [told.sum("runr_runs_ended_total", process=process, status="completed") for process in ("0", "1")]
+    assert sum(of_each) >= RUNS
 
 
 async def test_runs_of_a_killed_process_move_on_and_it_comes_back(stack: Stack, rest: Rest) -> None:

@@ -81,6 +81,7 @@ async def everything(rows: LiveRows) -> None:
     await rows.rows(queries("executor")["claim_pooled"], owner, [1, 2], [0, 0], [0, 0], [run, run])
     await rows.rows(queries("scheduler")["unpool"], 100)
     await rows.rows(queries("scheduler")["glance"])
+    await rows.rows(queries("scheduler")["backlog"], 100)
     await rows.rows(queries("executor")["held_runs"], owner)
     live = await rows.live(run)
     assert live is not None

@@ -11,13 +11,14 @@ from collections.abc import Mapping
 def merged(texts: Mapping[str, str]) -> str:
     """What these processes tell, by their names, in the text format 0.0.4, with the label `process` added.
 
-    Samples of one family must stand together, so the texts are taken apart into families.
+    Samples of one family must stand together, so the texts are taken apart into families. A line ends with a line feed:
+    other ends of lines may be in the value of a label.
     """
     heads: dict[str, list[str]] = {}
     samples: dict[str, list[str]] = {}
     for process, text in texts.items():
         family = ""
-        for line in text.splitlines():
+        for line in text.split("\n"):
             if line.startswith("#"):
                 words = line.split(" ", 3)
                 if len(words) < 3 or words[1] not in ("HELP", "TYPE"):

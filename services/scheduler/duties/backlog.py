@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 import asyncpg
@@ -11,19 +12,19 @@ from services.core.runtime.metrics import Metrics, Read
 from services.core.store.database import Database
 from services.core.store.queries import queries
 from services.scheduler.partitions import Partitions
-from services.scheduler.ticker import PeriodicDuty
 
 MOST = 10_000
 
+_PERIOD_S = 5.0
+_LOOK_S = 1.0
 _PARTITION = 0
 """Who has it measures."""
 
 
-class Backlog(PeriodicDuty):
+class Backlog:
     """The duty that measures. A scheduler that is not the one tells nothing, rather than what was true once."""
 
     name = "backlog"
-    period_s = 5.0
 
     def __init__(self, database: Database, partitions: Partitions, metrics: Metrics) -> None:
         self._database = database
@@ -46,6 +47,10 @@ class Backlog(PeriodicDuty):
         finally:
             self._seen = seen
         return {}
+
+    async def idle(self) -> None:
+        """A period. A scheduler that does not measure looks sooner whether it is to: the one may just have died."""
+        await asyncio.sleep(_LOOK_S if self._seen is None else _PERIOD_S)
 
     def _number(self, column: str) -> Read:
         return lambda: None if self._seen is None else float(self._seen[column])
