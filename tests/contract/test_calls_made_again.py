@@ -47,9 +47,10 @@ class Handled:
         if self._holds:
             await asyncio.Event().wait()
 
-    def server(self, address: Address = LOOPBACK) -> RpcServer:
+    def server(self, address: Address = LOOPBACK, *, leave_s: float = 0.0) -> RpcServer:
         """A server of it."""
-        return rpc_server({"run.GetRun": self.get, "run.CancelRun": self.cancel}, address=address)
+        methods = {"run.GetRun": self.get, "run.CancelRun": self.cancel}
+        return rpc_server(methods, address=address, leave_s=leave_s)
 
 
 @asynccontextmanager
@@ -156,6 +157,32 @@ async def test_what_a_server_has_answered_is_not_asked_again() -> None:
             with pytest.raises(type(error), match=error.message):
                 await get(peer)
     assert handled.count == 2
+
+
+async def test_a_server_that_drains_is_left_before_it_refuses() -> None:
+    """No call is cut off at the end of a server: nobody would know whether it was carried out."""
+
+    async def call_on() -> None:
+        while not over.is_set():
+            await cancel(peer)
+            answered.append(None)
+
+    first, second, over = Handled(), Handled(), asyncio.Event()
+    answered: list[None] = []
+    server = first.server(leave_s=1.0)
+    await server.start()
+    async with peer_at(server.address) as peer, asyncio.timeout(LONG_S), asyncio.TaskGroup() as group:
+        for _ in range(10):
+            group.create_task(call_on())
+        await first.seen.wait()
+        await server.drain()
+        async with serving(second.server(server.address)):
+            await second.seen.wait()
+            over.set()
+            # All of them are on their last call.
+            while first.count + second.count > len(answered):
+                await asyncio.sleep(0.01)
+    assert first.count + second.count == len(answered)
 
 
 async def test_a_service_that_stays_away_is_missed_only_once() -> None:

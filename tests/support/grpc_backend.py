@@ -94,6 +94,7 @@ def rpc_server(
     address: Address = LOOPBACK,
     telemetry: Telemetry | None = None,
     grace_s: float = 5.0,
+    leave_s: float = 0.0,
 ) -> RpcServer:
     """A server of all services; `methods` are named like "run.GetRun", the others are not overridden."""
     authenticator, telemetry = TwoTokens(), telemetry or no_telemetry()
@@ -117,6 +118,7 @@ def rpc_server(
         authenticator=authenticator,
         telemetry=telemetry,
         grace_s=grace_s,
+        leave_s=leave_s,
     )
 
 

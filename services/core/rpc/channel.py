@@ -23,8 +23,9 @@ _OPTIONS = (
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.dns_min_time_between_resolutions_ms", 1_000),
-    # Calls are spread over all addresses that the name has: the replicas of the service.
-    ("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}'),
+    # Calls are spread over all addresses that the name has: the replicas of the service. One that says that it drains
+    # is called no more, before it refuses: what is refused might have been carried out, for all that a caller knows.
+    ("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}], "healthCheckConfig": {"serviceName": ""}}'),
     # A peer that vanished without a word (machine gone, process stopped) is given up after 15 s.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),

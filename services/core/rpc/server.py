@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,6 +23,7 @@ from services.core.runtime.telemetry import Telemetry
 # 100 events of 256 KiB and what stands around them; rulings allow 24 MiB for everything else.
 MAX_MESSAGE_BYTES = 32 * 1024 * 1024
 _MAX_CALLS = 10_000
+_LEAVE_S = 0.2
 
 Registration = tuple[Callable[[Any, Any], None], Any]
 """A generated `add_<Service>Servicer_to_server` and the servicer to add with it."""
@@ -42,7 +44,8 @@ _OPTIONS = (
 class RpcServer(Component):
     """Serves `services` on `address`; with port 0 the system chooses, see `address` after `start`.
 
-    `drain` turns gRPC health to NOT_SERVING, refuses new calls and gives the ones in progress `grace_s` to end.
+    `drain` turns gRPC health to NOT_SERVING, leaves callers `leave_s` to hear of it and go elsewhere, refuses new calls
+    and gives the ones in progress `grace_s` to end.
     Without `credentials` (TLS) only a loopback address is served (engine section 10), unless `plaintext` says that the
     network between the services is trusted. `name` tells several servers in one process apart. `shared`: processes of
     one parent share the address, and the system spreads connections over them.
@@ -56,6 +59,7 @@ class RpcServer(Component):
         authenticator: Authenticator,
         telemetry: Telemetry,
         grace_s: float = 10.0,
+        leave_s: float = _LEAVE_S,
         credentials: grpc.ServerCredentials | None = None,
         plaintext: bool = False,
         name: str = "grpc",
@@ -69,6 +73,7 @@ class RpcServer(Component):
         self._services = tuple(services)
         self._interceptor = CallInterceptor(authenticator, telemetry, CallMeter(metrics))
         self._grace_s = grace_s
+        self._leave_s = leave_s
         # Unless it is meant, a second process would share the port in silence and get half of the calls.
         self._options = (*_OPTIONS, ("grpc.so_reuseport", int(shared)))
         self._credentials = credentials
@@ -98,6 +103,7 @@ class RpcServer(Component):
         """Ends what is in progress; calls that outlast the grace are cut off."""
         await self._health.enter_graceful_shutdown()
         if self._server is not None:
+            await asyncio.sleep(self._leave_s)
             await self._server.stop(self._grace_s)
 
     async def stop(self) -> None:
