@@ -199,9 +199,11 @@ class ProjectFunctions:
         )
 
     def _queue_bridge_url(self, project: ProjectRow, owner: TenantRow | None, keys: OpenKeys | None) -> str | None:
-        """Where the project's messages are delivered; None where they do not come over HTTP."""
+        """Where the project's messages are delivered: below the public URL, or else a path that the gateway completes.
+        None where they do not come over HTTP.
+        """
         stream, base = project.queue_stream, self._settings.public_api_url
-        if not stream or not base or owner is None or keys is None or nats_stream(stream) is not None:
+        if not stream or owner is None or keys is None or nats_stream(stream) is not None:
             return None
         return sink_url(base, owner.slug, project.slug, queue_token(keys.current, project.slug, stream))
 

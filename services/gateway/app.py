@@ -18,7 +18,7 @@ from services.core.runtime.settings import (
 from services.gateway.backends import Backends
 from services.gateway.endpoint import Bounds
 from services.gateway.http_app import make_http_app
-from services.gateway.http_server import HttpServer
+from services.gateway.http_server import HttpServer, own_url
 from services.gateway.mcp.origin import Origins
 
 
@@ -53,6 +53,7 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
             body_bytes=limits.body_bytes,
             events_body_bytes=limits.events_body_bytes,
             events=EventLimits(events=limits.events_per_request, event_bytes=limits.event_bytes),
+            own_url=own_url(settings.listen.http),
         ),
     )
     return [backends, HttpServer(app, settings.listen.http, is_draining=lambda: runtime.health.is_draining)]

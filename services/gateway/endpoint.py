@@ -34,12 +34,16 @@ _WHOAMI = "/runr.workflows.v1.AccessService/GetCaller"
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a request may cost: bytes of its body, events in it, and seconds for it to arrive."""
+    """What a request may cost: bytes of its body, events in it, and seconds for it to arrive.
+
+    `own_url` is where the gateway itself is found.
+    """
 
     body_bytes: int
     events_body_bytes: int
     events: EventLimits
     body_timeout_s: float = 30.0
+    own_url: str = ""
 
 
 def endpoint(route: Route, backends: Backends, bounds: Bounds) -> Handler:
@@ -121,7 +125,7 @@ async def _input(route: Route, request: web.Request, bounds: Bounds, off_loop: O
 
     def read() -> tuple[Input, Any]:
         body = route.body.read(raw) if route.body is not None else {}
-        found = Input(path=path, query=query, body=body, raw=raw, events=bounds.events)
+        found = Input(path=path, query=query, body=body, raw=raw, events=bounds.events, own_url=bounds.own_url)
         return found, route.request(found)
 
     return read() if len(raw) <= SMALL_BYTES else await off_loop.run(len(raw), read)

@@ -22,6 +22,13 @@ _BACKLOG = 1_024
 _KEPT_S = 0.5
 _LOOK_S = 0.02
 _MAX_FIELD_BYTES = 16 * 1024
+_THIS_MACHINE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what is listened on is not bound here
+
+
+def own_url(listens: Address) -> str:
+    """The URL of a gateway that listens there, as seen from its own machine where it listens on all addresses."""
+    host = _THIS_MACHINE.get(listens.host, listens.host)
+    return f"http://{Address(host, listens.port)}"
 
 
 class HttpServer(Component):

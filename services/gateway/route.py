@@ -24,7 +24,7 @@ Perform = Callable[[Any], Awaitable[Any]]
 class Input:
     """What an HTTP request brought, read and checked. `body` is of the route's shape; `raw` is the body as it came.
 
-    `events` is what a request may hold of events.
+    `events` is what a request may hold of events; `own_url` is where this gateway listens.
     """
 
     path: Mapping[str, str]
@@ -32,6 +32,7 @@ class Input:
     body: Values
     raw: bytes
     events: EventLimits
+    own_url: str = ""
 
 
 @dataclass(frozen=True, slots=True)

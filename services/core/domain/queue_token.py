@@ -29,5 +29,7 @@ def token_fits(token: str, keys: Iterable[str], project: str, queue_stream: str)
 
 
 def sink_url(base: str, tenant: str, project: str, token: str) -> str:
-    """The URL of the sink; `base` is the API's as seen from outside, with or without a slash at its end."""
+    """The URL of the sink; `base` is the API's as seen from outside, with or without a slash at its end. Its path where
+    there is none.
+    """
     return f"{base.rstrip('/')}/api/internal/workflows/queue/{tenant}/{project}/{token}"

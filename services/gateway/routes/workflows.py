@@ -78,8 +78,8 @@ def _sync_answer(response: Any, _: Input) -> Answer:
     return Answer(SyncedView(sync=sync_view(response.sync), workflows=workflows))
 
 
-def _app_answer(response: Any, _: Input) -> Answer:
-    return Answer(app_view(response.app))
+def _app_answer(response: Any, found: Input) -> Answer:
+    return Answer(app_view(response.app, own_url=found.own_url))
 
 
 def _update_app_request(found: Input) -> function_service_pb2.UpdateAppRequest:

@@ -83,8 +83,8 @@ def sync_view(sync: function_service_pb2.SyncStatus) -> SyncView:
     )
 
 
-def app_view(app: function_service_pb2.App) -> AppView:
-    """A project's function."""
+def app_view(app: function_service_pb2.App, *, own_url: str = "") -> AppView:
+    """A project's function. `own_url` is the gateway's, for what has no public URL."""
     return AppView(
         project=app.project,
         endpoint_url=optional(app, "endpoint_url"),
@@ -93,9 +93,13 @@ def app_view(app: function_service_pb2.App) -> AppView:
         previous_key_fingerprint=optional(app, "previous_key_fingerprint"),
         previous_key_expires_at=time_text(app, "previous_key_expires_at"),
         sync=sync_view(app.sync) if app.HasField("sync") else None,
-        queue_bridge_url=optional(app, "queue_bridge_url"),
+        queue_bridge_url=_absolute(optional(app, "queue_bridge_url"), own_url),
         workers=app.workers,
     )
+
+
+def _absolute(url: str | None, own_url: str) -> str | None:
+    return f"{own_url}{url}" if url is not None and url.startswith("/") else url
 
 
 def signing_key_view(response: function_service_pb2.RevealSigningKeyResponse) -> SigningKeyView:
