@@ -13,14 +13,9 @@ from tests.support.function_process import serving
 from tests.support.inetd import inetd
 from tests.support.rest import Rest, step_of
 from tests.support.transports import only_over
-from tests.support.workflow_app import sync
+from tests.support.workflow_app import signing_key, sync
 
 pytestmark = only_over("http", because="a server without an SDK speaks HTTP")
-
-
-async def signing_key(rest: Rest) -> str:
-    shown = await rest.ok("GET", f"/projects/{rest.project}/workflows/app/signing-key")
-    return str(shown["signing_key"])
 
 
 async def tell_runs(rest: Rest, url: str) -> None:

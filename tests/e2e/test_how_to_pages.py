@@ -1,107 +1,59 @@
-"""The workflows of the how-to pages on the real engine: to their end, or as far as they go without hours of waiting."""
+"""The workflows of the pages on the real engine, each to its end: the days that they sleep pass at once."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
+from runr_workflows import Workflows
+from runr_workflows.endpoint import Endpoint
 
 from tests.support.node import find_node
 from tests.support.node_project import compile_with, install_sdk, serving_script
-from tests.support.page_programs import LANGUAGE, STRICT, python_program, write_server
-from tests.support.page_stories import ENCRYPTED, STORIES, Story
-from tests.support.pages import ROOT, Page, page
-from tests.support.rest import Json, Rest
+from tests.support.page_programs import LANGUAGE, STRICT, serving_page, write_server
+from tests.support.page_stories import ENCRYPTED, STORIES, TYPESCRIPT, Story
+from tests.support.pages import page
+from tests.support.passing_time import ends_in_time, resting, time_passes, waits_of
+from tests.support.rest import Rest
 from tests.support.transports import only_over
-from tests.support.workflow_app import serving
 
 over_http = only_over("http", because="what a page says holds for both languages, and TypeScript speaks HTTP")
 
-ENDED = {"completed", "failed", "cancelled", "timed_out"}
-RESTING = {"sleeping", "waiting", "retrying"}
-ELSEWHERE = {"docs/how-to/client.md", "docs/how-to/middleware.md"}
-"""`test_client_page.py`; `test_middleware.py`, since that page makes registries of its own."""
-PYTHON = sorted({story.page for story in STORIES if story.page.startswith("docs/how-to/")} - ELSEWHERE)
-
-
-class Told(NamedTuple):
-    """A run of a page in TypeScript: the events that it waits for, and its output, or the status that it stays in."""
-
-    page: str
-    workflow: str
-    data: Json
-    wanted: Any
-    events: Sequence[tuple[str, Json]] = ()
-
-
-TYPESCRIPT = (
-    Told("steps", "welcome", {"email": "a@b.c"}, ["intro to acc-a@b.c", "tips to acc-a@b.c"]),
-    Told("retries-and-errors", "pay", {"card": "c-1"}, "queued"),
-    Told("retries-and-errors", "pay", {"card": "stolen"}, "released 12A: the card is blocked"),
-    Told("sleep", "remind", {"due": "2030-03-01T09:00:00Z"}, "sleeping"),
-    Told(
-        "wait-for-events",
-        "ship",
-        {"order_id": "o-1"},
-        "ups",
-        [("order.shipped", {"order_id": "o-1", "carrier": "ups"})],
-    ),
-    Told("send-events", "close-day", {"shop": "s"}, 1),
-    Told("invoke", "bill", {"prices": [1, 2]}, 3),
-    Told("idempotency", "refund", {"payment_id": "p-1"}, "refunded p-1"),
-    Told("cancel", "deliver", {"order_id": "o-1"}, "cancelled", [("order.cancelled", {"order_id": "o-1"})]),
-    Told("cron", "daily-report", {"scheduled_at": "9:00"}, "everything before 9:00"),
-    Told("concurrency", "sync-customer", {"customer_id": "c-1"}, "pushed c-1"),
-    Told("delayed-starts", "remind", {"user": "u-1"}, "mail to u-1"),
-    Told("queue", "charge", {"order_id": "o-1", "cents": 1250}, "o-1: 1250"),
-    Told("retry-and-replay", "order", {"order_id": "o-1"}, "charged r-o-1"),
-    Told("checkpoint", "import", {"rows": ["a", "bc"]}, 3),
-)
-
-
-async def settled(rest: Rest, run: str) -> Json:
-    """The run once it has ended, or a step of it sleeps, waits for an event, or waits to be tried again."""
-
-    def rests(found: Json) -> bool:
-        return found["status"] in ENDED or any(
-            step["status"] in RESTING and not waits_for_a_child(step) for step in found["steps"]
-        )
-
-    return await rest.becomes(run, rests)
-
-
-def waits_for_a_child(step: Json) -> bool:
-    """Whether a step is an invoke."""
-    return bool(step["kind"] == "invoke")
+TOLD = sorted({told.page for told in TYPESCRIPT})
+PYTHON = sorted({story.page for story in STORIES if not story.page.startswith(("docs/patterns/", "docs/migrate/"))})
 
 
 @over_http
 @pytest.mark.parametrize("name", PYTHON)
-async def test_the_python_of_a_page(rest: Rest, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    async with serving(rest, python_program(page(name), monkeypatch)):
+async def test_the_python_of_a_page(rest: Rest, name: str) -> None:
+    async with serving_page(rest, page(name)) as names:
         for story in STORIES:
             if story.page == name:
-                await tell(rest, story)
+                await tell(rest, story, names["wf"])
 
 
-async def tell(rest: Rest, story: Story) -> None:
-    """Starts the workflow, gives its waits what the story has for them, and compares its output if it has ended."""
+async def tell(rest: Rest, story: Story, wf: Workflows) -> None:
+    """Starts the workflow, sends what the story has for its wait, lets time pass, and compares what comes of it."""
     run = await rest.start(story.workflow, dict(story.data))
-    found = await settled(rest, run)
-    if found["status"] == "waiting":
-        (wait,) = [step for step in found["steps"] if step["status"] == "waiting"]
-        answer: Mapping[str, Any] | None = story.answers.get(wait["id"])
-        if answer is None:
-            return
-        assert (await rest.send(wait["wait"]["event"], answer["data"]))["resumed"] == 1
-        found = await settled(rest, run)
-    if found["status"] in ENDED:
-        assert found["status"] == story.status, found
-        assert story.output is not ENCRYPTED
-        is_ids = story.workflow == "close-day"
-        assert [len(each) for each in found["output"]] == [26, 26] if is_ids else found["output"] == story.output
+    sent: set[str] = set()
+    while (found := await resting(rest, run))["ended_at"] is None:
+        waits = [wait for wait in waits_of(found) if wait["id"] in story.answers.keys() - sent]
+        for wait in waits:
+            answer = await rest.send(wait["wait"]["event"], story.answers[wait["id"]]["data"])
+            assert answer["resumed"] == 1
+            sent.add(wait["id"])
+        if not waits:
+            await time_passes(rest, run)
+    assert found["status"] == story.status, found
+    output: Any = found["output"]
+    if story.output is ENCRYPTED:
+        assert list(output) == ["encrypted"]
+        assert wf.endpoint(Endpoint).decoded(output) == "ADA"
+    elif story.workflow == "close-day":
+        assert [len(id) for id in output] == [26, 26]
+    else:
+        assert output == story.output
 
 
 @pytest.fixture(scope="module")
@@ -117,31 +69,29 @@ async def compiled(folder: Path) -> Path:
         node = find_node()
         await install_sdk(node, folder)
         (folder / "package.json").write_text('{"type": "module"}')
-        names = sorted({told.page for told in TYPESCRIPT})
-        for name in names:
-            (folder / f"{name}.ts").write_text("\n".join(Page(ROOT / f"docs/how-to/{name}.md").blocks("ts")))
+        for name in TOLD:
+            module(folder, name).write_text("\n".join(page(name).blocks("ts")))
         write_server(folder)
-        await compile_with(node, folder, *STRICT, *LANGUAGE, "server.ts", *(f"{name}.ts" for name in names))
+        await compile_with(node, folder, *STRICT, *LANGUAGE, "server.ts", *(module(folder, name).name for name in TOLD))
     return server
 
 
+def module(folder: Path, name: str) -> Path:
+    """Where the TypeScript of a page is."""
+    return folder / f"{page(name).path.stem}.ts"
+
+
 @over_http
-@pytest.mark.parametrize("name", sorted({told.page for told in TYPESCRIPT}))
+@pytest.mark.parametrize("name", TOLD)
 async def test_the_typescript_of_a_page(rest: Rest, folder: Path, name: str) -> None:
-    async with serving_script(rest, await compiled(folder), PROGRAM=f"./{name}.js"):
+    server = await compiled(folder)
+    async with serving_script(rest, server, PROGRAM=f"./{module(folder, name).stem}.js"):
         for told in TYPESCRIPT:
             if told.page != name:
                 continue
-            run = await rest.start(told.workflow, told.data)
-            found = await settled(rest, run)
+            run = await rest.start(told.workflow, dict(told.data))
             for event, data in told.events:
-                await rest.send(event, data)
-                found = await rest.end(run)
+                await resting(rest, run)
+                await rest.send(event, dict(data))
+            found = await ends_in_time(rest, run)
             assert told.wanted in (found["output"], found["status"]), found
-
-
-def test_every_page_with_typescript_is_told() -> None:
-    """Pages whose blocks name their files are several modules, and told elsewhere."""
-    found = (Page(path) for path in (ROOT / "docs" / "how-to").glob("*.md"))
-    modules = {each.path.stem for each in found if each.blocks("ts") and not each.blocks("ts")[0].startswith("// ")}
-    assert modules == {told.page for told in TYPESCRIPT}

@@ -11,11 +11,10 @@ import pytest
 
 from tests.support.node import find_node
 from tests.support.node_project import compile_with, install_sdk, serving_script
-from tests.support.page_programs import LANGUAGE, STRICT, python_program, typescript_files, write_server
+from tests.support.page_programs import LANGUAGE, STRICT, serving_page, typescript_files, write_server
 from tests.support.pages import ROOT, Page, page
 from tests.support.rest import Json, Rest, steps_of
 from tests.support.transports import only_over
-from tests.support.workflow_app import serving
 
 over_http = only_over("http", because="the same code is there in TypeScript, whose SDK speaks HTTP")
 
@@ -150,8 +149,8 @@ def test_every_page_is_told() -> None:
 
 @over_http
 @pytest.mark.parametrize(("name", "story"), TOLD)
-async def test_the_python_of_a_page(rest: Rest, monkeypatch: pytest.MonkeyPatch, name: str, story: Story) -> None:
-    async with serving(rest, python_program(page(name), monkeypatch)):
+async def test_the_python_of_a_page(rest: Rest, name: str, story: Story) -> None:
+    async with serving_page(rest, page(name)):
         await story(rest)
 
 

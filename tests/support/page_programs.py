@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import runr_workflows
+from runr_workflows import Workflows
 
 from tests.support.pages import Page
-from tests.support.workflow_app import Bodies, Register
+from tests.support.rest import Rest
+from tests.support.workflow_app import served, signing_key
 
 STRICT = ("--strict", "--noUncheckedIndexedAccess", "--exactOptionalPropertyTypes", "--noImplicitReturns")
 LANGUAGE = ("--module", "nodenext", "--target", "es2022", "--types", "node")
@@ -20,18 +23,30 @@ LANGUAGE = ("--module", "nodenext", "--target", "es2022", "--types", "node")
 _NAMED = re.compile(r"// (\S+\.ts)\n")
 
 
-def python_program(page: Page, monkeypatch: pytest.MonkeyPatch) -> Register:
-    """Executes the Python of a page as one module, with the registry of a test as its `Workflows()`."""
+def execute(page: Page, make: Callable[..., Workflows]) -> dict[str, Any]:
+    """Executes the Python of a page as one module, with `make` as its `Workflows`; the names that it has then."""
+    module = ModuleType("example")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runr_workflows, "Workflows", make)
+        for number, block in enumerate(page.blocks("python"), 1):
+            exec(compile(block, f"{page.name} block {number}", "exec"), module.__dict__)
+    return module.__dict__
 
-    def register(wf: runr_workflows.Workflows, bodies: Bodies) -> None:
-        module = ModuleType("example")
-        names: dict[str, Any] = module.__dict__
-        with monkeypatch.context() as patch:
-            patch.setattr(runr_workflows, "Workflows", lambda: wf)
-            for number, block in enumerate(page.blocks("python"), 1):
-                exec(compile(block, f"{page.name} block {number}", "exec"), names)
 
-    return register
+@asynccontextmanager
+async def serving_page(rest: Rest, page: Page) -> AsyncIterator[dict[str, Any]]:
+    """The names of the Python of a page, whose workflows are served to the client's project, all as one registry."""
+    key = await signing_key(rest)
+    made: list[Workflows] = []
+
+    def make(**options: Any) -> Workflows:
+        if not made:
+            made.append(Workflows(signing_key=key, signing_key_fallback="", **options))
+        return made[0]
+
+    names = execute(page, make)
+    async with served(rest, made[0]):
+        yield names
 
 
 def typescript_files(pages: Iterable[Page]) -> dict[str, str]:

@@ -1,10 +1,11 @@
-"""What becomes of the Python workflows on the pages of the documents."""
+"""What becomes of the workflows on the pages of the documents."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
 
 from sdk.python.tests.engine import EVENT
 
@@ -32,11 +33,13 @@ def event(**data: Any) -> dict[str, Any]:
     return {**EVENT, "data": data}
 
 
+ORDER = {"order_id": "o-1", "total": 3}
 STORIES = (
-    Story("README.md", "process-order", {"shipped": True}, {"total": 3}, {"shipped": event(order_id="o-1")}, retries=4),
-    Story("README.md", "process-order", {"shipped": False}, {"total": 3}, retries=4),
+    Story("README.md", "process-order", {"shipped": True}, ORDER, {"shipped": event(order_id="o-1")}, retries=4),
+    Story("README.md", "process-order", {"shipped": False}, ORDER, retries=4),
     Story("README.md", "hello", "HELLO, ADA!", {"name": "Ada"}),
-    Story("sdk/python/README.md", "process-order", {"shipped": False}, {"total": 3}, retries=4),
+    Story("sdk/python/README.md", "process-order", {"shipped": False}, ORDER, retries=4),
+    Story("sdk/python/README.md", "receipt", "o-1: 3", ORDER),
     Story("docs/how-to/steps.md", "welcome", {"account": "acc-a@b.c"}, {"email": "a@b.c"}),
     Story(
         "docs/how-to/steps.md",
@@ -76,7 +79,6 @@ STORIES = (
             ("sleep", "end"),
             ("step_completed", "goodbye"),
         ),
-        answers={},
     ),
     Story(
         "docs/how-to/wait-for-events.md",
@@ -106,6 +108,8 @@ STORIES = (
         {"order_id": "o-1"},
         steps=(("step_completed", "reserve"), ("sleep", "cool-off"), ("step_completed", "ship")),
     ),
+    Story("docs/how-to/testing.md", "order", "shipped", {"order_id": "o-1"}, {"shipped": event(order_id="o-1")}),
+    Story("docs/how-to/testing.md", "order", "refunded", {"order_id": "o-1"}),
     Story("docs/how-to/client.md", "order", "o-1 is open", {"order_id": "o-1"}),
     Story("docs/how-to/client.md", "order", "o-1 is paid", {"order_id": "o-1"}, {"paid": event(order_id="o-1")}),
     Story(
@@ -126,3 +130,49 @@ STORIES = (
     Story("docs/how-to/web-frameworks.md", "hello", "Hello, world!"),
     Story("docs/how-to/connect.md", "quote", 11),
 )
+
+
+class Told(NamedTuple):
+    """A run of a workflow of a page in TypeScript: `wanted` is its output, or the status that it ends with;
+    `events` are sent to it as soon as it waits or sleeps.
+    """
+
+    page: str
+    workflow: str
+    data: Mapping[str, Any]
+    wanted: Any
+    events: Sequence[tuple[str, Mapping[str, Any]]] = ()
+
+
+_IN_A_MONTH = (datetime.now(UTC) + timedelta(days=30)).isoformat()
+TYPESCRIPT = (
+    Told("docs/how-to/steps.md", "welcome", {"email": "a@b.c"}, ["intro to acc-a@b.c", "tips to acc-a@b.c"]),
+    Told("docs/how-to/retries-and-errors.md", "pay", {"card": "c-1"}, "charged c-1"),
+    Told("docs/how-to/retries-and-errors.md", "pay", {"card": "stolen"}, "released 12A: the card is blocked"),
+    Told("docs/how-to/sleep.md", "remind", {"due": _IN_A_MONTH}, f"due {_IN_A_MONTH}"),
+    Told(
+        "docs/how-to/wait-for-events.md",
+        "ship",
+        {"order_id": "o-1"},
+        "ups",
+        [("order.shipped", {"order_id": "o-1", "carrier": "ups"})],
+    ),
+    Told("docs/how-to/wait-for-events.md", "ship", {"order_id": "o-1"}, "lost"),
+    Told("docs/how-to/send-events.md", "close-day", {"shop": "s"}, 1),
+    Told("docs/how-to/invoke.md", "make-invoice", {"prices": [1, 2]}, 3),
+    Told("docs/how-to/invoke.md", "bill", {"prices": [1, 2]}, 3),
+    Told("docs/how-to/idempotency.md", "refund", {"payment_id": "p-1"}, "refunded p-1"),
+    Told("docs/how-to/cancel.md", "deliver", {"order_id": "o-1"}, "delivered"),
+    Told(
+        "docs/how-to/cancel.md", "deliver", {"order_id": "o-1"}, "cancelled", [("order.cancelled", {"order_id": "o-1"})]
+    ),
+    Told("docs/how-to/cron.md", "daily-report", {"scheduled_at": "9:00"}, "everything before 9:00"),
+    Told("docs/how-to/concurrency.md", "sync-customer", {"customer_id": "c-1"}, "pushed c-1"),
+    Told("docs/how-to/delayed-starts.md", "remind", {"user": "u-1"}, "mail to u-1"),
+    Told("docs/how-to/queue.md", "charge", {"order_id": "o-1", "cents": 1250}, "o-1: 1250"),
+    Told("docs/how-to/retry-and-replay.md", "order", {"order_id": "o-1"}, "charged r-o-1"),
+    Told("docs/how-to/checkpoint.md", "import", {"rows": ["a", "bc"]}, 3),
+    Told("docs/how-to/deploy-changed-code.md", "order", {"order_id": "o-1"}, "shipped r-o-1"),
+    Told("docs/tracing.md", "charge", {}, "completed"),
+)
+"""Of pages whose blocks in TypeScript are one module."""

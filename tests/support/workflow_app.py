@@ -94,21 +94,33 @@ async def serving(rest: Rest, register: Register, *, middleware: Sequence[object
     workflows = await registry(rest, middleware=middleware)
     bodies = Bodies()
     register(workflows, bodies)
+    async with served(rest, workflows):
+        try:
+            yield bodies
+        finally:
+            bodies.let_go()
+
+
+@asynccontextmanager
+async def served(rest: Rest, workflows: Workflows) -> AsyncIterator[None]:
+    """A registry with the key of the client's project, served over the client's transport, and closed in the end."""
     reached = _connected if rest.transport == "stream" else _listening
     try:
         async with reached(rest, workflows):
-            try:
-                yield bodies
-            finally:
-                bodies.let_go()
+            yield
     finally:
         workflows.close()
 
 
 async def registry(rest: Rest, *, middleware: Sequence[object] = ()) -> Workflows:
     """A registry with the key of the client's project."""
+    return Workflows(signing_key=await signing_key(rest), signing_key_fallback="", middleware=middleware)
+
+
+async def signing_key(rest: Rest) -> str:
+    """The signing key of the client's project."""
     shown = await rest.ok("GET", f"/projects/{rest.project}/workflows/app/signing-key")
-    return Workflows(signing_key=shown["signing_key"], signing_key_fallback="", middleware=middleware)
+    return str(shown["signing_key"])
 
 
 @asynccontextmanager
