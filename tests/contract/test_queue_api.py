@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from runr.workflows.v1 import event_service_pb2 as pb
+from runr.workflows.v1 import function_service_pb2
 
 from services.core.domain.errors import Unauthenticated, Unavailable
-from tests.support.http_gateway import gateway
+from tests.support.http_gateway import BOUNDS, gateway
 
 TOKEN = "ab" * 20
 PATH = f"/api/internal/workflows/queue/acme/orders/{TOKEN}"
@@ -80,3 +82,23 @@ async def test_a_body_of_another_shape_is_refused(body: Any, faults: set[str]) -
         assert set((await client.call("POST", PATH, body=body, token=None)).faults()) == faults
         (await client.call("POST", PATH, raw=b"{", token=None)).problem(400)
     assert service.requests == []
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("https://api.example.com/api/internal/x", "https://api.example.com/api/internal/x"),
+        ("/api/internal/x", "http://10.0.0.7:8080/api/internal/x"),
+        (None, None),
+    ],
+)
+async def test_without_a_public_url_the_address_is_below_the_gateways_own(said: str | None, shown: str | None) -> None:
+    async def app(_: Any, __: Any) -> function_service_pb2.GetAppResponse:
+        return function_service_pb2.GetAppResponse(
+            app=function_service_pb2.App(project="default", queue_bridge_url=said)
+        )
+
+    bounds = replace(BOUNDS, own_url="http://10.0.0.7:8080")
+    async with gateway({"function.GetApp": app}, bounds=bounds) as client:
+        answer = await client.call("GET", "/api/projects/default/workflows/app")
+    assert answer.json["queue_bridge_url"] == shown

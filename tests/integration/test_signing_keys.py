@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from services.core.domain.caller import Caller
+from services.core.domain.queue_token import queue_token
+from services.core.engine.projects import ProjectChange, update_project
 from services.core.runtime.sealing import Sealer
 from services.core.store.database import Database
 from services.executor.function_client import HttpFunctionClient
@@ -64,3 +68,19 @@ async def test_revealing_and_rotating_are_audited(
         ("token:t1", "signing_key.rotate", "default"),
     ]
     assert all(key not in row["row"] for row in rows)
+
+
+@pytest.mark.parametrize("base", ["https://api.example.com", ""])
+async def test_the_address_of_the_queue_bridge_is_below_the_public_url_or_the_gateways_to_complete(
+    base: str, database: Database, sealer: Sealer, client: HttpFunctionClient, caller: Caller, tenant: int
+) -> None:
+    functions = make(database, sealer, client, replace(PRIVATE, public_api_url=base))
+    assert (await functions.app(tenant, "default")).queue_bridge_url is None
+    token = queue_token(await key_of(functions, caller), "default", "payments")
+    for stream, shown in (
+        ("payments", f"{base}/api/internal/workflows/queue/default/default/{token}"),
+        ("nats:payments", None),
+    ):
+        async with database.transaction() as connection:
+            await update_project(connection, sealer, tenant, "default", ProjectChange(queue_stream=stream))
+        assert (await functions.app(tenant, "default")).queue_bridge_url == shown

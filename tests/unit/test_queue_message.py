@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import base64
+import hmac
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.core.domain import queue_token as queue_tokens
 from services.core.domain.errors import InvalidInput, Malformed, TooLarge
 from services.core.domain.event import EventLimits
 from services.core.domain.queue_message import (
@@ -24,6 +27,8 @@ from services.core.domain.queue_message import (
     queue_stream_fault,
 )
 from services.core.domain.queue_token import queue_token, sink_url, token_fits
+from services.core.runtime.parse import Address
+from services.gateway.http_server import own_url
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -208,3 +213,34 @@ def test_the_url_of_a_sink() -> None:
     url = "https://api.example.com/api/internal/workflows/queue/acme/orders/ab"
     assert sink_url("https://api.example.com", "acme", "orders", "ab") == url
     assert sink_url("https://api.example.com/", "acme", "orders", "ab") == url
+
+
+def test_a_token_is_compared_in_constant_time_with_every_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[tuple[bytes, bytes]] = []
+
+    def compare(given: bytes, held: bytes) -> bool:
+        compared.append((given, held))
+        return hmac.compare_digest(given, held)
+
+    monkeypatch.setattr(queue_tokens, "hmac", SimpleNamespace(compare_digest=compare, new=hmac.new))
+    keys = ("current", "previous")
+    tokens = [queue_token(key, "orders", "payments") for key in keys]
+    for token, fits in ((tokens[0], True), (tokens[1], True), ("0" * 40, False), ("", False)):
+        compared.clear()
+        assert token_fits(token, keys, "orders", "payments") is fits
+        # What fits does not end the search: whether it was the first key that did is nobody's to measure.
+        assert compared == [(token.encode(), held.encode()) for held in tokens]
+
+
+@pytest.mark.parametrize(
+    ("listens", "url"),
+    [
+        (Address("127.0.0.1", 8080), "http://127.0.0.1:8080"),
+        (Address("0.0.0.0", 8080), "http://127.0.0.1:8080"),
+        (Address("::", 80), "http://[::1]:80"),
+        (Address("gateway.internal", 8080), "http://gateway.internal:8080"),
+    ],
+)
+def test_the_url_of_a_gateway_is_where_it_listens(listens: Address, url: str) -> None:
+    assert own_url(listens) == url
+    assert sink_url("", "acme", "orders", "ab") == "/api/internal/workflows/queue/acme/orders/ab"
