@@ -14,7 +14,7 @@ import pytest
 from tests.support.pages import ROOT, page
 from tests.unit.test_cases import DATA, RULES
 
-LATER = frozenset(("UI", "CLI", "MCP", "REST access", "sessions and members"))
+LATER = frozenset(("UI", "CLI", "REST access", "sessions and members"))
 """Parts of the product that this version does not have."""
 
 PAGES = {"D": 200, "P": 60}
