@@ -53,6 +53,24 @@ async def ends_in_time(rest: Rest, run: str) -> Json:
     return found
 
 
+async def waits_in_time(rest: Rest, run: str) -> Json:
+    """The run once it waits for an event, however long it sleeps before."""
+    while not waits_of(found := await resting(rest, run)):
+        assert found["ended_at"] is None, found
+        await time_passes(rest, run)
+    return found
+
+
+async def time_is_up(rest: Rest, run: str) -> Json:
+    """The run, ended by its own timeout, which is over now."""
+    connection = await asyncpg.connect(rest.database_url)
+    try:
+        await connection.execute("update rt.live set deadline = rt.now() where id = $1", ulid_uuid(run))
+    finally:
+        await connection.close()
+    return await rest.becomes(run, "timed_out")
+
+
 def waits_of(run: Json) -> list[Json]:
     """The steps in which a run waits for an event."""
     return [step for step in run["steps"] if (step["kind"], step["status"]) == ("wait_for_event", "waiting")]
