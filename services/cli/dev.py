@@ -107,6 +107,7 @@ class Dev:
             "RUNR_HTTP_ADDR": f"127.0.0.1:{self._api_port()}",
             "RUNR_GRACE": _DEV_GRACE,
             "RUNR_LOG_LEVEL": "warning",
+            "RUNR_COOKIE_SECURE": "false",
             "WORKFLOWS_ALLOW_PRIVATE_ENDPOINTS": "true",
         }
         for service in ("ingest", "scheduler", "executor"):

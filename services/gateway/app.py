@@ -9,6 +9,7 @@ from services.core.rpc.credentials import channel_credentials
 from services.core.runtime.lifecycle import Component
 from services.core.runtime.service import Runtime
 from services.core.runtime.settings import (
+    CookieSettings,
     ListenSettings,
     PeerSettings,
     PublicSettings,
@@ -20,6 +21,7 @@ from services.gateway.endpoint import Bounds
 from services.gateway.http_app import make_http_app
 from services.gateway.http_server import HttpServer, own_url
 from services.gateway.mcp.origin import Origins
+from services.gateway.session import Cookies
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Settings:
     limits: WorkflowLimits
     security: RpcSecuritySettings
     public: PublicSettings
+    cookies: CookieSettings
 
 
 def build(settings: Settings, runtime: Runtime) -> list[Component]:
@@ -48,6 +51,7 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
         health=runtime.health,
         telemetry=runtime.telemetry,
         metrics=runtime.metrics,
+        cookies=Cookies(secure=settings.cookies.secure),
         origins=Origins.of((settings.public.api_url, *settings.public.mcp_origins), settings.listen.http),
         bounds=Bounds(
             body_bytes=limits.body_bytes,

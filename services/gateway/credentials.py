@@ -10,14 +10,19 @@ from services.core.domain.errors import PermissionDenied, Unauthenticated
 from services.core.rpc.authorize import bearer_token
 from services.gateway.backends import Credentials
 from services.gateway.observe import REQUEST_TRACE
+from services.gateway.session import COOKIES
 
 _TOKEN = re.compile(r"[\x21-\x7e]{1,1024}")
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def token_credentials(request: web.Request) -> Credentials:
-    """What a request that needs a token is made with. Raises Unauthenticated, PermissionDenied."""
-    token = bearer_token(request.headers.get("Authorization"))
+    """What a request that needs a token is made with: the header's, or that of the session in the cookie. Raises
+    Unauthenticated, PermissionDenied.
+    """
+    authorization = request.headers.get("Authorization")
+    session = request.app[COOKIES].secret_of(request) if authorization is None else None
+    token = bearer_token(authorization) if session is None else session
     if not _TOKEN.fullmatch(token):
         raise Unauthenticated("this token is not known")
     tenant = request.headers.get("X-Tenant-ID")

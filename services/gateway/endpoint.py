@@ -24,6 +24,7 @@ from services.gateway.body import read_body
 from services.gateway.credentials import token_credentials
 from services.gateway.observe import REQUEST_TRACE
 from services.gateway.route import Answer, Input, LaterRoute, Perform, Route
+from services.gateway.session import COOKIES, refuse_other_sites
 from services.gateway.shape import read_query
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -64,12 +65,15 @@ def endpoint(route: Route, backends: Backends, bounds: Bounds) -> Handler:
         response = await _perform(route, perform, message)
         answer = _answer(route, response, found)
         body = None if answer.body is None else msgspec.json.encode(answer.body)
-        return web.Response(
+        made = web.Response(
             status=answer.status,
             body=body,
             content_type=None if body is None else _JSON,
             headers=dict(answer.headers),
         )
+        if answer.session is not None:
+            request.app[COOKIES].put(made, answer.session)
+        return made
 
     return handle
 
@@ -136,5 +140,6 @@ def _credentials(request: web.Request, *, public: bool = False) -> Credentials:
         # Taking a write and ignoring the key that should keep it from happening twice would be worse than refusing it.
         raise Unsupported("the Idempotency-Key header is not in this version: use event ids and idempotency_key")
     if public:
+        refuse_other_sites(request)
         return Credentials(None, None, request[REQUEST_TRACE].traceparent)
     return token_credentials(request)

@@ -14,6 +14,7 @@ from services.gateway.mcp.origin import NO_ORIGINS, Origins
 from services.gateway.measure import measuring
 from services.gateway.observe import observing
 from services.gateway.routes.table import BASE, LATER, RESERVED_WORKFLOWS, ROUTES
+from services.gateway.session import COOKIES, Cookies
 
 _WORKFLOW = "{workflow}"
 
@@ -25,12 +26,14 @@ def make_http_app(
     telemetry: Telemetry,
     bounds: Bounds,
     origins: Origins = NO_ORIGINS,
+    cookies: Cookies | None = None,
     write_timeout_s: float = 60.0,
     metrics: Metrics | None = None,
 ) -> web.Application:
     """The application with all routes; sizes are bounded by `bounds` alone. Without `metrics` it counts for nobody."""
     around = [measuring(metrics or Metrics()), observing(telemetry, write_timeout_s=write_timeout_s)]
     app = web.Application(middlewares=around, client_max_size=0)
+    app[COOKIES] = cookies or Cookies()
     for route in ROUTES:
         _add(app, route.method, BASE + route.path, endpoint(route, backends, bounds))
     for later in LATER:

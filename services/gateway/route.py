@@ -14,6 +14,7 @@ from runr.workflows.v1 import options_pb2
 
 from services.core.domain.event import EventLimits
 from services.core.rpc.authorize import ability_of, permission_of
+from services.gateway.session import SessionChange
 from services.gateway.shape import Param, Shape, Values
 
 Perform = Callable[[Any], Awaitable[Any]]
@@ -37,11 +38,15 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A successful answer: `body` is encoded to JSON (msgspec structs; `msgspec.Raw` is spliced in as it is)."""
+    """A successful answer: `body` is encoded to JSON (msgspec structs; `msgspec.Raw` is spliced in as it is).
+
+    `session` is what becomes of the browser's session.
+    """
 
     body: Any
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
+    session: SessionChange | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +56,7 @@ class Route:
     `body` is the shape of a JSON object, or None for a route that takes the body as it is (`raw_body`) or takes none.
     `view` is the type of the answer's body. `perform`, where one call is not enough, makes the calls. `timeout_s`
     bounds a call, and may depend on what the request asks for.
+    `shows_secret`: request or answer holds one that is nowhere kept; so neither is to be kept either.
     """
 
     method: str
@@ -66,6 +72,7 @@ class Route:
     events_body: bool = False
     perform: Callable[[Perform, Any], Awaitable[Any]] | None = None
     timeout_s: Callable[[Input], float] | float = 30.0
+    shows_secret: bool = False
 
     @property
     def permission(self) -> str | None:

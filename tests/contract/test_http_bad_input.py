@@ -189,6 +189,12 @@ SMALLEST_BODIES = {
     ("PATCH", "/projects/{project}/schedules/{workflow}/{trigger}"): {"is_active": True},
     ("POST", "/projects/{project}/schedules/{workflow}/{trigger}/backfill"): {"from": "2026-01-01T00:00:00Z"},
     ("POST", "/projects/{project}/runs/bulk"): {"action": "cancel", "filter": {}},
+    ("POST", "/tokens"): {"name": "ci"},
+    ("POST", "/members"): {"email": "a@b", "role": "viewer"},
+    ("PATCH", "/members/{member_id}"): {"role": "viewer"},
+    ("POST", "/tenants"): {"id": "acme"},
+    ("POST", "/session"): {"email": "a@b", "password": "p"},
+    ("PUT", "/session/password"): {"current_password": "p", "new_password": "q"},
     ("POST", "/internal/workflows/queue/{tenant}/{project}/{token}"): {"id": "1-0", "fields": {}},
 }
 

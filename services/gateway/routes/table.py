@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 from services.gateway.route import LaterRoute, Route
-from services.gateway.routes import bulk, events, later, projects, queue, runs, schedules, usage, workflows
+from services.gateway.routes import (
+    bulk,
+    events,
+    later,
+    members,
+    projects,
+    queue,
+    runs,
+    schedules,
+    session,
+    tokens,
+    usage,
+    workflows,
+)
 
 BASE = "/api"
 
@@ -15,6 +28,9 @@ ROUTES: tuple[Route, ...] = (
     *bulk.ROUTES,
     *usage.ROUTES,
     *projects.ROUTES,
+    *tokens.ROUTES,
+    *members.ROUTES,
+    *session.ROUTES,
     *queue.ROUTES,
 )
 LATER: tuple[LaterRoute, ...] = later.ROUTES
