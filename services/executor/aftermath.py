@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -23,7 +23,7 @@ from services.core.engine.run_marks import RunMarks
 from services.core.engine.run_traces import RunTraces
 from services.core.engine.send_events import SendEventMarks, SendMark
 from services.core.runtime.clock import Clock
-from services.core.store.commit_item import CommitItem, Committed, WaitRow
+from services.core.store.commit_item import CommitItem, Committed
 from services.core.store.database import Database
 from services.executor.lease import Lease
 from services.executor.own_timers import Keep, keeps_none
@@ -85,7 +85,7 @@ class Aftermath:
         if not gated and done.st == "q" and decision.status is not Status.RUNNING and item.end_row is None:
             self._ready.append(lease.run)  # let go over a delivery: ready again at once
         if item.wait_rows:
-            self._set_timers(item.wait_rows, done.sent_s)
+            self._set_timers(item)
         for row in item.wait_rows:
             if row.arming:
                 self._look_backs.offer(row.tenant, row.id)
@@ -100,15 +100,15 @@ class Aftermath:
         if self._has_send_marks or self._has_run_marks or self._has_run_events:
             self._wake.set()
 
-    def _set_timers(self, waits: Sequence[WaitRow], sent_s: float) -> None:
-        """Whoever is to fire these waits hears of it; `sent_s` is when the database was asked to store them."""
+    def _set_timers(self, item: CommitItem) -> None:
+        """Whoever is to fire the waits of this commit hears of it."""
         now = self._clock.unix_ms()
-        then = now - (self._clock.monotonic() - sent_s) * 1_000
-        for row in waits:
+        told = now if item.told_s is None else now - (self._clock.monotonic() - item.told_s) * 1_000
+        for row in item.wait_rows:
             by_ms = row.at_ms if row.delay_ms is None else now + row.delay_ms
             if by_ms is None or by_ms > now + TIMER_HORIZON_MS:
                 continue
-            due_ms = by_ms if row.delay_ms is None else then + row.delay_ms + _STORED_MS
+            due_ms = by_ms if row.delay_ms is None else told + row.delay_ms + _STORED_MS
             if row.kind not in _OWN or not self.keep_timer(row.id, row.run, due_ms, by_ms):
                 self._timers.append((row.run, by_ms))
 

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -87,6 +88,7 @@ class Claimer:
         self._hinted: deque[UUID] = deque(maxlen=65_536)
         self._wake = asyncio.Event()
         self._one_by_one = asyncio.Lock()  # two at once would each take all the room
+        self._coming = 0  # claimed, and being read
         self._turn = 0
         self._arriving = arriving
         self._pools = pools
@@ -131,43 +133,54 @@ class Claimer:
                 pass
             self._wake.clear()
             try:
-                while self._hinted and self._room() > 0 and loop.time() < self._next_look:
+                while self._hinted and self._free() > 0 and loop.time() < self._next_look:
                     await self._claim_hinted()
-                while self._pools.wanted and self._room() > 0 and await self._claim_pooled():
+                while self._pools.wanted and self._free() > 0 and await self._claim_pooled():
                     pass
                 if loop.time() >= self._next_look:
                     self._looked = loop.time()
                     found = await self._look()
                     self._pause = _LOOK_SOON_S if found else min(self._pause * 1.5, _LOOK_LATE_S)
-                    self._next_look = loop.time() + (0.0 if found and self._room() > 0 else self._pause)
+                    self._next_look = loop.time() + (0.0 if found and self._free() > 0 else self._pause)
             except Unavailable:
                 log.warning("cannot claim: the database is away")
                 self._next_look = loop.time() + _LOOK_LATE_S
                 await asyncio.sleep(_LOOK_SOON_S)
-            if self._hinted and self._room() > 0:
+            if self._hinted and self._free() > 0:
                 self._wake.set()  # the look came first
 
     async def wake(self, waits: Sequence[UUID], *, traced: bool) -> Woken:
         """Fire what is due of these timers, and take those of the runs that there is room for. Raises Unavailable."""
-        async with self._one_by_one, self._database.connection() as connection:
+        async with self._database.connection() as connection, AsyncExitStack() as alone:
+            await alone.enter_async_context(self._one_by_one)
             begun_ns = self._spans.now_ns()
-            room = max(0, min(self._room(), _BATCH))
+            room = max(0, min(self._free(), _BATCH))
             shares = self._shares() if self._shared else (None, None, None)
             rows: Sequence[asyncpg.Record] = await connection.fetch(
                 queries("executor")["wake"], self._owner, waits, traced, room, *shares
             )
             woken = Woken.of(rows)
-            runs = woken.runs
-            await self._take(connection, [run for run in runs if not run["pooled"]], begun_ns, found_by="timer")
-        self._pools.seen([run for run in runs if run["pooled"]])
+            runs = [run for run in woken.runs if not run["pooled"]]
+            self._coming += len(runs)
+            if not self._shared:
+                await alone.aclose()  # others may claim while these are read
+            try:
+                await self._take(connection, runs, begun_ns, found_by="timer")
+            finally:
+                self._coming -= len(runs)
+        self._pools.seen([run for run in woken.runs if run["pooled"]])
         return woken
+
+    def _free(self) -> int:
+        """How many runs there is room for, beside those that are claimed and being read."""
+        return self._room() - self._coming
 
     async def _claim_hinted(self) -> None:
         async with self._one_by_one:
             await self._claim_next()
 
     async def _claim_next(self) -> None:
-        room = min(self._room(), _BATCH)
+        room = min(self._free(), _BATCH)
         # Where tenants share, many of these runs may be of one that has its share: others must not stand behind them.
         runs = [self._hinted.popleft() for _ in range(min(_BATCH if self._shared else room, len(self._hinted)))]
         async with self._database.connection() as connection:
@@ -198,7 +211,7 @@ class Claimer:
         """Claim for workers that have room; whether anything was there."""
         async with self._one_by_one, self._database.connection() as connection:
             begun_ns = self._spans.now_ns()
-            room = min(self._room(), _BATCH)
+            room = min(self._free(), _BATCH)
             most = self._most_of() if self._shared else None
             rows = await self._pools.claim(connection, self._owner, room, most=most, everywhere=everywhere)
             await self._take(connection, rows, begun_ns, found_by="look" if everywhere else "hint")
@@ -224,7 +237,7 @@ class Claimer:
 
     async def _look(self) -> bool:
         """Claim without hints; whether anything was there."""
-        found = await self._claim_pooled(everywhere=True) if self._room() > 0 else False
+        found = await self._claim_pooled(everywhere=True) if self._free() > 0 else False
         return await self._look_around() or found
 
     async def _look_around(self) -> bool:
@@ -232,7 +245,7 @@ class Claimer:
         async with self._one_by_one, self._database.connection() as connection:
             if not self._shared:
                 self._shared = await connection.fetchval(queries("executor")["has_tenants"])
-            room = min(self._room(), _BATCH)
+            room = min(self._free(), _BATCH)
             if room <= 0 and not self._shared:
                 return False
             waiting = [row[0] for row in await connection.fetch(queries("executor")["ready_tenants"])]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
@@ -95,10 +96,11 @@ class Commits:
     async def _commit(
         self, lease: Lease, cause: HolderCause, invocation: Invocation
     ) -> tuple[Decision, CommitItem, Committed]:
-        decision, item = self._decide(lease, cause)
+        told_s = time.monotonic()
+        decision, item = self._decide(lease, cause, told_s)
         refused = await self._room.faults(item.wait_rows)
         if refused and isinstance(cause, Answered | Reported):
-            decision, item = self._decide(lease, _refused(cause, refused))
+            decision, item = self._decide(lease, _refused(cause, refused), told_s)
         item = invocation.committing(item)
         await self._probe("before commit")
         try:
@@ -107,7 +109,7 @@ class Commits:
             # What the function answered cannot be stored: an attempt that failed by name, so that it comes to an end
             # (C23).
             fault = FunctionFault("StorageError", f"the database refused what the function answered ({error})")
-            decision, item = self._decide(lease, FunctionFailed(fault))
+            decision, item = self._decide(lease, FunctionFailed(fault), told_s)
             item = invocation.committing(item)
             done = await self._pipeline.commit(item)
         invocation.committed()
@@ -116,11 +118,11 @@ class Commits:
         await self._probe("after commit")
         return decision, item, done
 
-    def _decide(self, lease: Lease, cause: HolderCause) -> tuple[Decision, CommitItem]:
+    def _decide(self, lease: Lease, cause: HolderCause, told_s: float) -> tuple[Decision, CommitItem]:
         try:
             decision = decide(lease.view(self._limits), cause, lease.reached_ms)
             executing = isinstance(cause, Reported) and cause.executing
-            return decision, commit_item(lease, decision, self._ids, executing=executing)
+            return decision, commit_item(lease, decision, self._ids, executing=executing, told_s=told_s)
         except Exception:
             # A fault of the engine must end like any other, not go round for ever: it counts as a failed attempt.
             log.exception("deciding about run %s failed", lease.run)
@@ -128,7 +130,7 @@ class Commits:
                 FunctionFault("EngineError", "the engine failed to handle the answer; its log says why")
             )
             decision = decide(lease.view(self._limits), failed, lease.reached_ms)
-            return decision, commit_item(lease, decision, self._ids)
+            return decision, commit_item(lease, decision, self._ids, told_s=told_s)
 
 
 def _refused(cause: Answered | Reported, errors: Mapping[str, OpError]) -> Answered | Reported:

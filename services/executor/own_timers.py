@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 _MOST = 20_000
 _BATCH = 256
+_AT_ONCE = 2
+"""While the runs of one call are read, the next call fires more."""
 _AGAIN_MS = (2, 5, 20, 50, 200)
 """Pauses before a timer is tried again whose run another transaction holds. Then it is left to the schedulers."""
 
@@ -52,6 +54,7 @@ class OwnTimers:
         self._clock = clock
         self._heap: list[Timer] = []
         self._nearer = asyncio.Event()
+        self._turns = asyncio.Semaphore(_AT_ONCE)
         self._over = False
 
     def keep(self, wait: UUID, run: UUID, due_ms: float, by_ms: int) -> bool:
@@ -70,23 +73,33 @@ class OwnTimers:
 
     async def run(self) -> None:
         """Fire what is due until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._until_due()
+                await self._turns.acquire()
+                group.create_task(self._in_turn(self._take_due()), name="timers-due")
+
+    async def _until_due(self) -> None:
         while True:
             self._nearer.clear()
             pause_s = None if not self._heap else (self._heap[0].due_ms - self._clock.certain_ms()) / 1_000
-            if pause_s is None or pause_s > 0:
-                try:
-                    async with asyncio.timeout(pause_s):
-                        await self._nearer.wait()
-                except TimeoutError:
-                    pass
-                continue
-            due = self._take_due()
+            if pause_s is not None and pause_s <= 0:
+                return
             try:
-                await self._fire(due)
-            except Unavailable:
-                log.warning("timers are left to the schedulers: the database is away")
-            except Exception:
-                log.exception("timers are left to the schedulers", extra={"timers": len(due)})
+                async with asyncio.timeout(pause_s):
+                    await self._nearer.wait()
+            except TimeoutError:
+                pass
+
+    async def _in_turn(self, due: dict[UUID, Timer]) -> None:
+        try:
+            await self._fire(due)
+        except Unavailable:
+            log.warning("timers are left to the schedulers: the database is away")
+        except Exception:
+            log.exception("timers are left to the schedulers", extra={"timers": len(due)})
+        finally:
+            self._turns.release()
 
     def _add(self, timer: Timer) -> None:
         heapq.heappush(self._heap, timer)

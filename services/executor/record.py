@@ -22,8 +22,12 @@ _MAX_MS = 2**31 - 1  # what the store's column takes: 24 days, longer than any r
 _NO_KEY = WaitKey(None, None, None, None, None)
 
 
-def commit_item(lease: Lease, decision: Decision, ids: UlidFactory, *, executing: bool = False) -> CommitItem:
-    """All rows of one decision about one run. `executing`: other steps of it are being executed meanwhile."""
+def commit_item(
+    lease: Lease, decision: Decision, ids: UlidFactory, *, executing: bool = False, told_s: float | None = None
+) -> CommitItem:
+    """All rows of one decision about one run. `executing`: other steps of it are being executed meanwhile; `told_s`:
+    see `CommitItem`.
+    """
     rows = _Rows(lease, ids)
     for effect in decision.effects:
         rows.add(effect, decision.status)
@@ -48,6 +52,7 @@ def commit_item(lease: Lease, decision: Decision, ids: UlidFactory, *, executing
         start_rows=tuple(rows.starts),
         mark_rows=tuple(rows.marks),
         end_row=rows.end,
+        told_s=told_s,
     )
 
 

@@ -116,7 +116,7 @@ async def test_invokes_that_close_a_circle_at_the_same_time_see_each_other(circl
             await connection.fetch(queries("engine")["lock_runs"], circle.rows.tenant, [circle.runs[name]])
         for connection, name, other in zip(own, names, (*names[1:], names[0]), strict=True):
             items = [_invoking(circle.rows, lives[circle.runs[name]], await _workflow(circle.rows, other))]
-            answer = await connection.fetchrow(statement(items), *arguments(owner, items))
+            answer = await connection.fetchrow(statement(items), *arguments(owner, items, now_s=0.0))
             assert answer["result"] == "d"
     assert await circle.statuses() == [Status.WAITING] * length
     await circle.apply_marks()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from unittest.mock import ANY
+import time
+from datetime import timedelta
 from uuid import uuid4
 
 from msgspec.structs import replace
@@ -24,7 +25,7 @@ __all__ = ["database", "owner", "pipeline", "postgres_url", "rows"]
 
 async def test_a_step_is_stored_and_only_rev_and_counters_move(rows: LiveRows, owner: int, pipeline: Pipeline) -> None:
     before = await held(rows, owner)
-    assert await pipeline.commit(item(before, "a", uses=1)) == Committed(0, "r", None, ANY)
+    assert await pipeline.commit(item(before, "a", uses=1)) == Committed(0, "r", None)
     after = await read(rows, before["id"])
     changed = {key for key in dict(before) if before[key] != after[key]}
     assert changed == {"rev", "steps", "bytes", "uses"}
@@ -50,6 +51,20 @@ async def test_a_lone_step_and_one_in_a_batch_write_the_same(rows: LiveRows, own
     assert all(other == alone for other in others)
     assert alone[1][0]["took"].total_seconds() == 0.25
     assert await used(rows) == 6
+
+
+async def test_a_delay_counts_from_when_the_function_told_it(rows: LiveRows, owner: int, pipeline: Pipeline) -> None:
+    live = await held(rows, owner)
+    waits = [rows.wait("s", sid=f"s{ms}", run=live["id"], delay_ms=ms) for ms in (60_000, 5_000)]
+    told_s = time.monotonic() - 20
+    await pipeline.commit(item(live, keep=False, st="w", wait_rows=tuple(waits), told_s=told_s))
+    stored = await rows.rows("select sid, due_at, created_at, rt.now() as now from rt.wait where run = $1", live["id"])
+    assert {row["sid"]: row["due_at"] - row["created_at"] for row in stored} == {
+        f"s{ms}": timedelta(milliseconds=ms) for ms in (60_000, 5_000)
+    }
+    gone = {row["now"] - row["created_at"] for row in stored}
+    assert min(gone) >= timedelta(seconds=19.999)
+    assert time.monotonic() - told_s >= max(gone).total_seconds() - 0.001
 
 
 async def test_an_end_takes_the_live_row_and_every_wait(rows: LiveRows, owner: int, pipeline: Pipeline) -> None:

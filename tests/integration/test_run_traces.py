@@ -81,7 +81,8 @@ async def story(rows: LiveRows) -> AsyncIterator[Story]:
 
 
 async def all_due(rows: LiveRows) -> None:
-    await rows.rows("update rt.wait set due_at = rt.now() - interval '1 ms' where due_at is not null")
+    """Everything is due that has a time, a second ago: also what an executor was to fire."""
+    await rows.rows("update rt.wait set due_at = rt.now() - interval '1 s' where due_at is not null")
 
 
 async def stored(rows: LiveRows, run: uuid.UUID, sid: str) -> tuple[int, int]:

@@ -51,7 +51,8 @@ async def fire(rows: LiveRows, limit: int = 500) -> asyncpg.Record:
 async def test_two_schedulers_fire_each_timer_once_and_never_early(rows: LiveRows, recorder: Recorder) -> None:
     runs = [await rows.asleep(DAY_MS) for _ in range(120)]
     await rows.rows(
-        "update rt.wait w set due_at = rt.now() + interval '300 ms' + n.n * interval '5 ms' "
+        "update rt.wait w set due_at = rt.now() + interval '300 ms' + n.n * interval '5 ms', "
+        "created_at = w.created_at - interval '1 h' "
         "from (select id, row_number() over (order by id) as n from rt.wait) n where n.id = w.id"
     )
     due = {row["run"]: row["due_at"] for row in await rows.rows("select run, due_at from rt.wait")}
@@ -95,6 +96,29 @@ async def test_c22_a_timer_whose_hint_was_lost_is_found_by_the_pass(rows: LiveRo
             await recorder.told.wait()
         run = await rows.asleep(20)
         await until(lambda: is_in(rows, run, Status.QUEUED), guard_s=5)
+
+
+async def test_what_an_executor_is_to_fire_it_is_left_for_a_moment(rows: LiveRows, recorder: Recorder) -> None:
+    near, far = await rows.asleep(0), await rows.asleep(DAY_MS)
+    await rows.rows(
+        "update rt.wait set due_at = rt.now(), created_at = created_at - interval '61 s' where run = $1", far
+    )
+    began = time.monotonic()
+    async with ticking(new_wake(rows.database, recorder)):
+        await until(lambda: is_in(rows, far, Status.QUEUED))
+        if time.monotonic() - began < 0.2:
+            assert not await is_in(rows, near, Status.QUEUED)
+        await until(lambda: is_in(rows, near, Status.QUEUED), guard_s=15)
+
+
+async def test_what_an_executor_fires_is_not_on_the_horizon(rows: LiveRows) -> None:
+    await rows.asleep(30_000)
+    later = await rows.asleep(DAY_MS)
+    await rows.rows("update rt.wait set due_at = rt.now() + interval '30 s' where run = $1", later)
+    await rows.rows("update rt.wait set created_at = rt.now() - interval '1 h' where run = $1", later)
+    until_ms = await rows.value("select rt.ms(rt.now()) + 60000")
+    upcoming = await rows.rows("select part from rt.upcoming_v1($1, $2, 100)", EVERY_PARTITION, until_ms)
+    assert [row["part"] for row in upcoming] == [partition_of(later)]
 
 
 async def test_a_sleep_of_a_week_fires_when_the_database_says_so(
@@ -174,7 +198,7 @@ async def test_a_window_to_cancel_in_just_closes(rows: LiveRows, recorder: Recor
 async def test_a_held_run_gets_its_mail_and_no_hint(rows: LiveRows, recorder: Recorder) -> None:
     owner = await rows.owner()
     run = await rows.held(owner)
-    await rows.commit(owner, run, keep=True, wait_rows=(rows.wait("s", run=run, delay_ms=0),))
+    await rows.commit(owner, run, keep=True, wait_rows=(rows.wait("s", run=run, at_ms=0),))
     assert await new_wake(rows.database, recorder).run_once() == {"fired": 1}
     live = await rows.live(run)
     assert live is not None
@@ -185,7 +209,7 @@ async def test_a_held_run_gets_its_mail_and_no_hint(rows: LiveRows, recorder: Re
 
 
 async def test_a_run_locked_by_another_is_fired_as_soon_as_it_is_free(rows: LiveRows, recorder: Recorder) -> None:
-    run = await rows.asleep(0)
+    run = await rows.rest("s", [rows.wait("s", at_ms=0)])
     wake = new_wake(rows.database, recorder)
     async with rows.locked(run):
         row = await fire(rows)

@@ -120,7 +120,7 @@ class LiveRows:
             row = await connection.fetchrow("select * from rt.live where id = $1", run)
             fence = {"epoch": row["epoch"], "rev": row["rev"], "mail": row["mail"]} if row else {}
             items = [CommitItem(**{"run": run, "tenant": self.tenant, "keep": False, "st": "q", **fence, **item})]
-            answer = await connection.fetchrow(statement(items), *arguments(owner, items))
+            answer = await connection.fetchrow(statement(items), *arguments(owner, items, now_s=0.0))
         assert answer is not None
         return answer
 

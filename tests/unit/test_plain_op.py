@@ -1,4 +1,4 @@
-"""The quick way to read a step's result says what the thorough one says, or nothing."""
+"""The quick way to read the most usual ops says what the thorough one says, or nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from services.core.domain.function_answer import parse_op
 from services.core.domain.function_op import read_op
 from services.core.domain.json_fault import JsonError
 from services.core.domain.json_text import read_object
-from services.core.domain.op import FunctionFault, StepCompleted
+from services.core.domain.op import FunctionFault, Op, RunCompleted, Sleep, StepCompleted
 from services.core.domain.plain_op import read_plain
 from services.core.runtime.settings import WorkflowLimits
 
@@ -52,7 +52,7 @@ def _text(step_id: str, name: str, more: dict[str, Any], order: random.Random | 
     return json.dumps(dict(members), separators=separators, ensure_ascii=order is None or order.random() < 0.5)
 
 
-def quick(text: str, **limits: int) -> StepCompleted | None:
+def quick(text: str, **limits: int) -> Op | None:
     known = {"output_bytes": LIMITS.output_bytes, "step_id_bytes": LIMITS.step_id_bytes, **limits}
     return read_plain(text, 0, "}", **known)
 
@@ -65,6 +65,40 @@ def thorough(text: str) -> object:
 
 
 PLAIN = '{"op":"step_completed","id":"a","name":"a","max_attempts":3,"duration_ms":12,"input":[1],"output":{"b":[1.0]}}'
+
+
+SLEEP = '{"op":"sleep","id":"nap:2","name":"nap","duration":"1h30m"}'
+END = '{"op":"run_completed","output":{"b":[1.0]}}'
+DURATIONS = (
+    st.text('0123456789hdmsPTY. -"\\', max_size=6) | st.integers(-1, 10**18) | st.floats() | st.booleans() | st.none()
+)
+
+
+def test_the_usual_forms_of_a_sleep_and_of_an_end_are_read() -> None:
+    assert quick(SLEEP) == Sleep(id="nap:2", name="nap", for_ms=5_400_000)
+    assert quick(SLEEP.replace('"1h30m"', "90")) == Sleep(id="nap:2", name="nap", for_ms=90_000)
+    assert quick(END) == RunCompleted(output='{"b":[1.0]}')
+
+
+@given(DURATIONS, WORDS, st.booleans())
+def test_a_sleep_read_quickly_is_what_the_thorough_way_reads(duration: object, step_id: str, until: bool) -> None:
+    members = {
+        "op": "sleep",
+        "id": step_id,
+        "name": step_id,
+        "duration": duration,
+        **({"until": None} if until else {}),
+    }
+    text = json.dumps(members, separators=(",", ":"))
+    found = quick(text)
+    assert found is None or found == thorough(text)
+
+
+@given(JSON, st.sampled_from(["", " ", "}", ',"output":1']))
+def test_an_end_read_quickly_is_what_the_thorough_way_reads(output: object, behind: str) -> None:
+    text = '{"op":"run_completed","output":' + json.dumps(output, separators=(",", ":")) + behind + "}"
+    found = quick(text)
+    assert found is None or found == thorough(text)
 
 
 def test_the_usual_form_is_read_with_every_text_as_it_came() -> None:
@@ -91,17 +125,32 @@ def test_what_the_quick_way_reads_is_what_the_thorough_way_reads(text: str) -> N
         assert found == thorough(text)
 
 
-@given(st.integers(0, len(PLAIN)), st.characters() | st.sampled_from('{}[],:"\\ 0'), st.booleans())
-def test_one_wrong_character_is_never_read_as_something_else(at: int, character: str, replaces: bool) -> None:
-    text = PLAIN[:at] + character + PLAIN[at + replaces :]
+@given(
+    st.sampled_from([PLAIN, SLEEP, END]),
+    st.integers(0, len(PLAIN)),
+    st.characters() | st.sampled_from('{}[],:"\\ 0'),
+    st.booleans(),
+)
+def test_one_wrong_character_is_never_read_as_something_else(
+    plain: str, at: int, character: str, replaces: bool
+) -> None:
+    text = plain[:at] + character + plain[at + replaces :]
     found = quick(text)
     if found is not None:
         assert found == thorough(text)
 
 
-@pytest.mark.parametrize("limits", [{"output_bytes": 10}, {"step_id_bytes": 0}])
-def test_what_is_over_a_limit_is_left_to_the_thorough_way(limits: dict[str, int]) -> None:
-    assert quick(PLAIN, **limits) is None
+@pytest.mark.parametrize(
+    ("text", "limits"),
+    [
+        (PLAIN, {"output_bytes": 10}),
+        (PLAIN, {"step_id_bytes": 0}),
+        (SLEEP, {"step_id_bytes": 0}),
+        (END, {"output_bytes": 10}),
+    ],
+)
+def test_what_is_over_a_limit_is_left_to_the_thorough_way(text: str, limits: dict[str, int]) -> None:
+    assert quick(text, **limits) is None
 
 
 def test_every_form_of_an_op_is_still_read() -> None:

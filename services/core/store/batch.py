@@ -25,8 +25,8 @@ def statement(items: Sequence[CommitItem]) -> str:
     return _call(name, count)
 
 
-def arguments(owner: int, items: Sequence[CommitItem]) -> list[Any]:
-    """The arguments of `statement(items)`."""
+def arguments(owner: int, items: Sequence[CommitItem], *, now_s: float) -> list[Any]:
+    """The arguments of `statement(items)`, which is sent at `now_s` by the monotonic clock."""
     if all(map(_is_light, items)):
         return _light_arguments(owner, items)
     heads = [
@@ -57,9 +57,16 @@ def arguments(owner: int, items: Sequence[CommitItem]) -> list[Any]:
     waits = _flat(item.wait_rows for item in items)
     starts = _flat(item.start_rows for item in items)
     if waits or starts:
-        args += columns(waits, _WAITS)
+        args += columns(waits, len(WaitRow._fields))
+        args.append(_flat(_gone_ms(item, now_s) for item in items))
         args += columns(starts, _STARTS)
     return args
+
+
+def _gone_ms(item: CommitItem, now_s: float) -> list[int]:
+    """How much of each of its waits is over when it is stored: a sleep lasts from when the function asked for it."""
+    gone_ms = 0 if item.told_s is None else min(int((now_s - item.told_s) * 1_000), _MOST_GONE_MS)
+    return [gone_ms] * len(item.wait_rows)
 
 
 def _light_arguments(owner: int, items: Sequence[CommitItem]) -> list[Any]:
@@ -107,9 +114,10 @@ def _call(name: str, count: int) -> str:
 
 
 _COUNTED_EVERY = 64
+_MOST_GONE_MS = 2**31 - 1
 _LIGHT_HEAD = 8
 _LIGHT_STATEMENT = _call("commit_steps_v1", 1 + _LIGHT_HEAD + len(StepRow._fields) + len(EndRow._fields))
 _HEAD = 14
 _PLAIN = _HEAD + len(StepRow._fields) + len(AttemptRow._fields) + len(EndRow._fields) + len(MarkRow._fields)
-_WAITS = len(WaitRow._fields)
+_WAITS = len(WaitRow._fields) + 1
 _STARTS = len(StartRow._fields)

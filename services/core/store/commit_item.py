@@ -128,7 +128,8 @@ class CommitItem(msgspec.Struct, frozen=True, kw_only=True):
     `gates`: the concurrency gates the run is in, in the order of the definition.
 
     `keep`: the lease goes on. Otherwise `st` is the letter of the status the run rests in. `executing`: steps of it are
-    being executed, so a slot is kept although others wait for it. `steps`, `size` and `uses` are deltas.
+    being executed, so a slot is kept although others wait for it. `steps`, `size` and `uses` are deltas. `told_s`: from
+    when on by the monotonic clock the delays of its waits count; None: from the commit on.
     """
 
     run: UUID
@@ -151,6 +152,7 @@ class CommitItem(msgspec.Struct, frozen=True, kw_only=True):
     start_rows: tuple[StartRow, ...] = ()
     mark_rows: tuple[MarkRow, ...] = ()
     end_row: EndRow | None = None
+    told_s: float | None = None
 
     @property
     def weight(self) -> int:
@@ -166,13 +168,12 @@ class CommitItem(msgspec.Struct, frozen=True, kw_only=True):
 
 class Committed(msgspec.Struct, frozen=True):
     """The commit happened. `mail` and `st` are the run's after it; `gate` the concurrency gate it belongs to, if
-    any. `sent_s`: when the database was asked for it, by the monotonic clock.
+    any.
     """
 
     mail: int
     st: str
     gate: int | None
-    sent_s: float = 0.0
 
     @property
     def is_held(self) -> bool:

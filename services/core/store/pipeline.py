@@ -126,16 +126,16 @@ class Pipeline:
         now_s = time.monotonic()
         self._meter.batch(len(batch), now_s - sent_s)
         for waiting in batch:
-            self._answer(waiting, results.get(waiting.item.run), sent_s, now_s)
+            self._answer(waiting, results.get(waiting.item.run), now_s)
 
-    def _answer(self, waiting: _Waiting, row: asyncpg.Record | None, sent_s: float, now_s: float) -> None:
+    def _answer(self, waiting: _Waiting, row: asyncpg.Record | None, now_s: float) -> None:
         if waiting.future.done():
             return
         match _result(row):
             case "d":
                 assert row is not None
                 self._meter.committed(waiting.item, now_s - waiting.since_s)
-                waiting.future.set_result(Committed(row["mail"] or 0, row["st"] or "", row["ga"], sent_s))
+                waiting.future.set_result(Committed(row["mail"] or 0, row["st"] or "", row["ga"]))
             case "b" | "n":  # busy: another transaction holds the row; not committed: the connection broke before it
                 asyncio.get_running_loop().call_later(_BUSY_PAUSE_S, self._again, waiting)
             case _:
@@ -186,7 +186,7 @@ class Pipeline:
             )
             if alone is not None:
                 return {alone["run"]: alone}
-        rows = await connection.fetch(statement(items), *arguments(self._owner, items))
+        rows = await connection.fetch(statement(items), *arguments(self._owner, items, now_s=time.monotonic()))
         results = {row["run"]: row for row in rows}
         # The server may have gone on with an interrupted statement, and committed it after it was looked up.
         late = [each for each in batch if each.in_doubt and _result(results.get(each.item.run)) in "fg"]

@@ -28,6 +28,8 @@ _SWEEP_S = 1.0
 _REFILL_S = 15.0
 _SAMPLE_S = 5.0
 _RETRY_S = (0.005, 0.25)
+_GRACE_MS = 250
+"""So late a timer is that an executor has set and was to fire itself, before the pass over everything takes it."""
 
 
 class Wake:
@@ -70,12 +72,12 @@ class Wake:
         """Look where something may be due, fire it, and send the hints. Raises Unavailable."""
         await self._learn()
         parts = self._horizon.take_due(self._theirs.certain_ms()) | self._busy
-        now = self._clock.monotonic()
-        if now >= self._sweep_at:
-            parts = set(EVERY_PARTITION)
-            self._sweep_at = now + _SWEEP_S
         self._busy = set()
+        now = self._clock.monotonic()
         fired = await self._fire(sorted(parts)) if parts else 0
+        if now >= self._sweep_at:
+            self._sweep_at = now + _SWEEP_S
+            fired += await self._fire(list(EVERY_PARTITION), grace_ms=_GRACE_MS)
         return {"fired": fired}
 
     async def idle(self) -> None:
@@ -94,11 +96,13 @@ class Wake:
         except TimeoutError:
             return
 
-    async def _fire(self, parts: list[int]) -> int:
+    async def _fire(self, parts: list[int], *, grace_ms: int = 0) -> int:
         total = 0
         while True:
             async with self._database.connection() as connection:
-                row = await connection.fetchrow(queries("scheduler")["fire"], parts, BATCH, self._traces.enabled)
+                row = await connection.fetchrow(
+                    queries("scheduler")["fire"], parts, BATCH, self._traces.enabled, grace_ms
+                )
             assert row is not None
             fired: int = row["fired"]
             tenants = dict(zip(row["runs"], row["tenants"], strict=True))
@@ -114,7 +118,7 @@ class Wake:
                 self._retry_s = _RETRY_S[0]
                 return total
             if fired == 0:  # the runs are held by transactions of others, for a moment
-                self._busy = set(parts)
+                self._busy.update(parts)
                 self._retry_s = min(self._retry_s * 2, _RETRY_S[1])
                 return total
 

@@ -116,7 +116,8 @@ create function rt.wait_v1(
     p_run uuid[], p_tenant int[], p_id uuid[], p_kind text[], p_seq int[], p_sid text[], p_name text[], p_fields text[],
     p_event text[], p_name_h bigint[], p_path text[], p_path_h bigint[], p_val_h bigint[], p_cond text[],
     p_child uuid[], p_delay_ms bigint[], p_at_ms bigint[], p_arming bool[], p_lookback_ms bigint[],
-    p_runs uuid[] default null                     -- only waits of these; null: all
+    p_runs uuid[] default null,                    -- only waits of these; null: all
+    p_gone_ms int[] default null                   -- so much of the wait is over already; null: nothing
 ) returns void language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -159,13 +160,14 @@ begin
                case when u.kind = 'x' and u.delay_ms is null then null
                     else least(coalesce(to_timestamp(u.at_ms / 1000.0), u.delay_ms * interval '1 millisecond' + coalesce(
                         case when u.kind = 'x' and r.st = 'd' then
-                            (select d.due_at from rt.wait d where d.run = u.run and d.kind = 'd') end, v_now)), r.deadline) end,
+                            (select d.due_at from rt.wait d where d.run = u.run and d.kind = 'd') end, u.began)), r.deadline) end,
                u.arming,
-               case when u.lookback_ms >= 0 then v_now - least(u.lookback_ms, rt.ms(v_now)) * interval '1 millisecond' end, v_now
-        from unnest(p_run, p_tenant, p_id, p_kind, p_seq, p_sid, p_name, p_fields, p_event, p_name_h, p_path, p_path_h, p_val_h, p_cond,
-                    p_child, p_delay_ms, p_at_ms, p_arming, p_lookback_ms)
-             u(run, tenant, id, kind, seq, sid, name, fields, event, name_h, path, path_h, val_h, cond, child, delay_ms, at_ms, arming,
-               lookback_ms)
+               case when u.lookback_ms >= 0 then v_now - least(u.lookback_ms, rt.ms(v_now)) * interval '1 millisecond' end, u.began
+        from (select u.*, v_now - coalesce(u.gone_ms, 0) * interval '1 millisecond' as began
+              from unnest(p_run, p_tenant, p_id, p_kind, p_seq, p_sid, p_name, p_fields, p_event, p_name_h, p_path, p_path_h, p_val_h,
+                          p_cond, p_child, p_delay_ms, p_at_ms, p_arming, p_lookback_ms, p_gone_ms)
+                   u(run, tenant, id, kind, seq, sid, name, fields, event, name_h, path, path_h, val_h, cond, child, delay_ms, at_ms,
+                     arming, lookback_ms, gone_ms)) u
         cross join lateral (select r.st, r.deadline from rt.live r where r.id = u.run offset 0) r
         left join lateral (select true as known from rt.wait_path p
                            where p.tenant = u.tenant and p.name_h = u.name_h and p.path = u.path offset 0) k on true

@@ -281,7 +281,7 @@ create function rt.commit_full_v1(
     m_run uuid[], m_tenant int[], m_kind text[], m_body text[],
     w_run uuid[], w_tenant int[], w_id uuid[], w_kind text[], w_seq int[], w_sid text[], w_name text[], w_fields text[],
     w_event text[], w_name_h bigint[], w_path text[], w_path_h bigint[], w_val_h bigint[], w_cond text[],
-    w_child uuid[], w_delay_ms bigint[], w_at_ms bigint[], w_arming bool[], w_lookback_ms bigint[],
+    w_child uuid[], w_delay_ms bigint[], w_at_ms bigint[], w_arming bool[], w_lookback_ms bigint[], w_gone_ms int[],
     r_id uuid[], r_tenant int[], r_wf int[], r_project int[], r_source text[],
     r_event uuid[], r_event_name text[], r_event_ts bigint[], r_event_data text[],
     r_idem text[], r_test bool[], r_parent uuid[], r_replay_of uuid[], r_tags text[], r_version text[], r_trace text[],
@@ -309,7 +309,7 @@ begin
         perform rt.wait_v1(
             w_run, w_tenant, w_id, w_kind, w_seq, w_sid, w_name, w_fields, w_event, w_name_h, w_path, w_path_h,
             w_val_h, w_cond, w_child, w_delay_ms, w_at_ms, w_arming, w_lookback_ms,
-            v_done);
+            v_done, w_gone_ms);
         return;
     end if;
     select array_agg(r_id[s.ord]), array_agg(s.run) into v_child, v_found
@@ -322,7 +322,7 @@ begin
     perform rt.wait_v1(
         w_run, w_tenant, w_id, w_kind, w_seq, w_sid, w_name, w_fields, w_event, w_name_h, w_path, w_path_h,
         w_val_h, w_cond, w_child, w_delay_ms, w_at_ms, w_arming, w_lookback_ms,
-        v_done || r_id);
+        v_done || r_id, w_gone_ms);
     if v_found is null then return; end if;
     -- Idempotency may lead to a run that exists: wait for that one. While we hold its row it cannot end without seeing the
     -- wait; where it has ended, or may be ending just now, a mark asks until the wait is served. So it does where that run

@@ -11,15 +11,21 @@ create function rt.executors_there_v1(p_since timestamptz, p_now timestamptz) re
     ) t
 $$;
 
+-- Whether the executor that set it may have it in memory, to fire it.
+create function rt.is_near_v1(w rt.wait) returns bool language sql immutable as $$
+    select w.kind in ('s', 'b') and w.due_at <= w.created_at + interval '1 minute'
+$$;
+
 -- Fire what is due, oldest first. Deletes by id under the run's lock, so two schedulers at once are harmless. Not fired: a
 -- wait that still looks back, as its event may have come long ago (but that is not waited for without end); the park of a run
 -- whose worker had no executor to come to for as long; and waits of a run whose own time is over, which expire_v1 ends: its
 -- function does not get to see a timeout that was capped at the run's.
+-- An executor fires the sleeps and backoffs of the next minute that it set: p_grace_ms after their time they are anybody's.
 -- Answers one row: how many waits went, whether due ones were left (the batch is full, or another transaction holds their
 -- runs), and the runs that got something, with their owner (null: nobody, ready to be claimed) and gates; of each its tenant
 -- and, with p_traced, what was resolved (see deliver_v1). `lost` are those whose worker has not come back in time, `ended` those
 -- of them that have no attempt left.
-create function rt.fire_v1(p_parts smallint[], p_limit int, p_traced bool default false)
+create function rt.fire_v1(p_parts smallint[], p_limit int, p_traced bool default false, p_grace_ms int default 0)
 returns table (fired int, more bool, runs uuid[], owners bigint[], ga bigint[], gb bigint[], tenants int[], resolved text[],
                lost uuid[], ended uuid[], late_ms int[]) language plpgsql as $$
 #variable_conflict use_column
@@ -30,6 +36,7 @@ declare
     v_each constant int := greatest(50, 2 * v_look / greatest(1, cardinality(p_parts)));
     v_now timestamptz := rt.now();   -- a variable: a volatile function in a condition keeps it from the index
     v_patience timestamptz := v_now - interval '30 seconds';
+    v_own timestamptz := v_now - p_grace_ms * interval '1 millisecond';
     v_there timestamptz := (select min(o.boot_at) from rt.owner o where o.kind = 'executor' and not o.dead);
 begin
     fired := 0; more := false; runs := '{}'; owners := '{}'; ga := '{}'; gb := '{}'; tenants := '{}'; resolved := '{}';
@@ -40,6 +47,7 @@ begin
         select o.* from unnest(p_parts) p(n) cross join lateral (
             select w.id, w.due_at, row_number() over (order by w.due_at) as place
             from rt.wait w where w.part = p.n and w.due_at <= v_now and (not w.arming or w.looked_at <= v_patience)
+                and (w.due_at <= v_own or not rt.is_near_v1(w))
                 -- A run is kept for its worker until executors to come to have been there for as long.
                 and case when w.kind <> 'p' or v_there <= v_now - (w.due_at - w.created_at) then true
                          else rt.executors_there_v1(w.created_at, v_now) >= w.due_at - w.created_at end
@@ -124,11 +132,12 @@ begin
 end $$;
 
 -- The timer horizon that a scheduler keeps in memory: when something will be due, and in which partition, in milliseconds
--- rounded up. The same instant counts once, so a million timers of one instant are few rows.
+-- rounded up. The same instant counts once, so a million timers of one instant are few rows. Left out are those that an executor
+-- fires: of one that it does not keep a scheduler is told, and what dies with an executor is found by the pass over everything.
 create function rt.upcoming_v1(p_parts smallint[], p_until_ms bigint, p_limit int)
 returns table (part smallint, due_ms bigint) language sql stable as $$
     select distinct w.part, ceil(extract(epoch from w.due_at) * 1000)::bigint as due_ms from rt.wait w
-    where w.part = any (p_parts) and w.due_at > rt.now() and w.due_at <= to_timestamp(p_until_ms / 1000.0)
+    where w.part = any (p_parts) and w.due_at > rt.now() and w.due_at <= to_timestamp(p_until_ms / 1000.0) and not rt.is_near_v1(w)
     order by due_ms limit p_limit
 $$;
 

@@ -2,7 +2,7 @@
 select (extract(epoch from rt.now()) * 1000)::double precision;
 
 -- name: fire
-select * from rt.fire_v1($1, $2, $3);
+select * from rt.fire_v1($1, $2, $3, $4);
 
 -- name: upcoming
 select part, due_ms from rt.upcoming_v1($1, $2, $3);
