@@ -10,6 +10,7 @@ from aiohttp import web
 from runr.workflows.v1 import access_service_pb2
 
 from services.core.domain.errors import DomainError, PermissionDenied, Unauthenticated, Unsupported
+from services.core.rpc.authorize import bearer_token
 from services.core.runtime.off_loop import OffLoop
 from services.gateway.backends import Backends, Credentials
 from services.gateway.body import read_body
@@ -33,6 +34,7 @@ def mcp_endpoint(backends: Backends, bounds: Bounds, origins: Origins, *, server
 
     async def handle(request: web.Request) -> web.StreamResponse:
         origins.check(request.headers.get("Origin"))
+        bearer_token(request.headers.get("Authorization"))  # a browser's cookie is nothing for agents
         credentials = token_credentials(request)
         abilities = await _abilities(backends, credentials)
         body = await read_body(request, max_bytes=bounds.body_bytes, timeout_s=bounds.body_timeout_s)
