@@ -17,6 +17,7 @@ from services.core.engine.definitions import DefinitionsCache
 from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints
 from services.core.engine.key_check import KeyCheck
+from services.core.engine.once import StoredOnce
 from services.core.engine.regate import Regater
 from services.core.engine.rescue_runs import Predecessors, RunRescuer
 from services.core.engine.run_meter import RunMeter
@@ -46,6 +47,7 @@ from services.core.runtime.settings import (
 from services.core.store.component import DatabaseComponent
 from services.core.store.database import Database
 from services.core.store.database_clock import ClockKeeper, DatabaseClock
+from services.core.store.named_writes import NamedWrites
 from services.core.store.pipeline import Pipeline
 from services.core.store.pipeline_meter import PipelineMeter
 from services.core.store.pool_meter import watch_clock, watch_pools
@@ -174,6 +176,7 @@ def build(settings: Settings, runtime: Runtime, probe: Probe = no_probe) -> list
         name="grpc-executor",
         shared=runtime.slot is not None,
         metrics=runtime.metrics,
+        once=StoredOnce(NamedWrites(database), sealer, UlidFactory(theirs, runtime.random)),
     )
     return [
         DatabaseComponent(database, runtime.health),

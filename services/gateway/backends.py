@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, NamedTuple
 
 import grpc
@@ -18,6 +18,7 @@ from runr.workflows.v1 import (
 )
 
 from services.core.rpc.channel import call_metadata, is_serving, open_channel
+from services.core.rpc.status import from_rpc_error
 from services.core.runtime.clock import Clock, SystemClock
 from services.core.runtime.health import Health, NotReady
 from services.core.runtime.ids import UlidFactory
@@ -31,11 +32,14 @@ from services.gateway.submit.told_clock import ToldClock
 
 
 class Credentials(NamedTuple):
-    """Who asks: a token (None where none is needed), one of its tenants (None: its own), and the trace."""
+    """Who asks: a token (None where none is needed), one of its tenants (None: its own), and the trace; and the name of
+    a write that is to be carried out once (None: it has none).
+    """
 
     token: str | None
     tenant: str | None
     trace: str | None
+    name: str | None = None
 
 
 _STUBS: Mapping[str, tuple[str, Any]] = {
@@ -103,24 +107,23 @@ class Backends(Component):
 
     async def call(self, rpc: str, request: Any, *, credentials: Credentials, timeout_s: float) -> Any:
         """The response of a unary method. Raises the DomainError behind its status."""
-        submitter = self._submitters.get(rpc)
+        token, tenant, trace, name = credentials
+        submitter = self._submitters.get(rpc) if name is None else None
         if submitter is not None and (size := request.ByteSize()) <= BIG_BYTES:
-            token, tenant, trace = credentials
             sent = resources_pb2.Credentials(token=token, tenant=tenant, traceparent=trace)
             return await submitter.submit(request, sent, size=size, timeout_s=timeout_s)
         service, _, method = rpc.removeprefix("/").partition("/")
-        token, tenant, trace = credentials
-        metadata = call_metadata(token, tenant=tenant, trace=trace)
+        metadata = call_metadata(token, tenant=tenant, trace=trace, name=name)
         peer, call = self._peers[_STUBS[service][0]], getattr(self._stubs[service], method)
         return await peer.ask(call, request, metadata=metadata, timeout_s=timeout_s, reads=only_reads(method))
 
-    async def stream(self, rpc: str, request: Any, *, credentials: Credentials) -> AsyncIterator[Any]:
+    async def stream(self, rpc: str, request: Any, *, credentials: Credentials) -> AsyncGenerator[Any, None]:
         """The answers of a streaming method, each read when it is asked for; the call ends with the iteration.
 
         Raises the DomainError behind its status. Who lets go of it earlier closes it.
         """
         service, _, method = rpc.removeprefix("/").partition("/")
-        token, tenant, trace = credentials
+        token, tenant, trace, _ = credentials
         call = getattr(self._stubs[service], method)(request, metadata=call_metadata(token, tenant=tenant, trace=trace))
         try:
             async for message in call:

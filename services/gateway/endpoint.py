@@ -17,6 +17,7 @@ from services.core.domain.errors import (
     Unsupported,
 )
 from services.core.domain.event import EventLimits
+from services.core.domain.named_write import name_of
 from services.core.domain.safe_text import is_storable
 from services.core.runtime.off_loop import SMALL_BYTES, OffLoop
 from services.gateway.backends import Backends, Credentials
@@ -29,6 +30,7 @@ from services.gateway.shape import read_query
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
+_READS = ("GET", "HEAD")
 _JSON = "application/json"
 _WHOAMI = "/runr.workflows.v1.AccessService/GetCaller"
 
@@ -53,10 +55,10 @@ def endpoint(route: Route, backends: Backends, bounds: Bounds) -> Handler:
     off_loop = OffLoop("bodies")
 
     async def handle(request: web.Request) -> web.StreamResponse:
-        credentials = _credentials(request, public=route.public)
+        credentials = credentials_of(request, public=route.public)
         if not route.public and _may_be_big(request):
             await _refuse_stranger(backends, credentials)
-        found, message = await _input(route, request, bounds, off_loop)
+        found, message = await input_of(route, request, bounds, off_loop)
         timeout_s = route.timeout_s(found) if callable(route.timeout_s) else route.timeout_s
 
         async def perform(message: Any) -> Any:
@@ -83,8 +85,8 @@ def later_endpoint(route: LaterRoute, backends: Backends) -> Handler:
 
     async def handle(request: web.Request) -> web.StreamResponse:
         if not route.public:
-            message = access_service_pb2.GetCallerRequest()
-            await backends.call(_WHOAMI, message, credentials=_credentials(request), timeout_s=10.0)
+            message, credentials = access_service_pb2.GetCallerRequest(), token_credentials(request)
+            await backends.call(_WHOAMI, message, credentials=credentials, timeout_s=10.0)
         raise Unsupported(f"{route.method} {route.path} is not in this version")
 
     return handle
@@ -104,8 +106,9 @@ def _answer(route: Route, response: Any, found: Input) -> Answer:
 
 async def _refuse_stranger(backends: Backends, credentials: Credentials) -> None:
     """Megabytes are not read for somebody without a token. All else is the service's to judge, which asks again."""
+    asking = credentials._replace(name=None)
     try:
-        await backends.call(_WHOAMI, access_service_pb2.GetCallerRequest(), credentials=credentials, timeout_s=10.0)
+        await backends.call(_WHOAMI, access_service_pb2.GetCallerRequest(), credentials=asking, timeout_s=10.0)
     except Unauthenticated:
         raise
     except DomainError:
@@ -116,7 +119,7 @@ def _may_be_big(request: web.Request) -> bool:
     return request.can_read_body and (request.content_length is None or request.content_length > SMALL_BYTES)
 
 
-async def _input(route: Route, request: web.Request, bounds: Bounds, off_loop: OffLoop) -> tuple[Input, Any]:
+async def input_of(route: Route, request: web.Request, bounds: Bounds, off_loop: OffLoop) -> tuple[Input, Any]:
     """What the request holds, and the message to the service made of it."""
     path = dict(request.match_info)
     if not all(is_storable(value) for value in path.values()):
@@ -135,11 +138,13 @@ async def _input(route: Route, request: web.Request, bounds: Bounds, off_loop: O
     return read() if len(raw) <= SMALL_BYTES else await off_loop.run(len(raw), read)
 
 
-def _credentials(request: web.Request, *, public: bool = False) -> Credentials:
-    if "Idempotency-Key" in request.headers and request.method not in ("GET", "HEAD"):
-        # Taking a write and ignoring the key that should keep it from happening twice would be worse than refusing it.
-        raise Unsupported("the Idempotency-Key header is not in this version: use event ids and idempotency_key")
+def credentials_of(request: web.Request, *, public: bool = False) -> Credentials:
+    """Who asks, and the name of a write that has one. Raises Malformed, Unauthenticated, PermissionDenied."""
+    key = request.headers.get("Idempotency-Key") if request.method not in _READS else None
     if public:
         refuse_other_sites(request)
+        if key is not None:
+            # Taking a write and ignoring the key that should keep it from happening twice would be worse than refusing.
+            raise Unsupported("where no token is asked for, no Idempotency-Key is taken")
         return Credentials(None, None, request[REQUEST_TRACE].traceparent)
-    return token_credentials(request)
+    return token_credentials(request)._replace(name=None if key is None else name_of(key))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from aiohttp import web
 
 from services.core.runtime.health import Health
@@ -9,6 +11,7 @@ from services.core.runtime.metrics import Metrics
 from services.core.runtime.telemetry import Telemetry
 from services.gateway.backends import Backends
 from services.gateway.endpoint import Bounds, Handler, endpoint, later_endpoint
+from services.gateway.event_stream import DRAINING, stream_endpoint
 from services.gateway.mcp.endpoint import mcp_endpoint
 from services.gateway.mcp.origin import NO_ORIGINS, Origins
 from services.gateway.measure import measuring
@@ -34,8 +37,14 @@ def make_http_app(
     around = [measuring(metrics or Metrics()), observing(telemetry, write_timeout_s=write_timeout_s)]
     app = web.Application(middlewares=around, client_max_size=0)
     app[COOKIES] = cookies or Cookies()
+    app[DRAINING] = asyncio.Event()
+    app.on_shutdown.append(_drain)
     for route in ROUTES:
-        _add(app, route.method, BASE + route.path, endpoint(route, backends, bounds))
+        if route.events is None:
+            handler = endpoint(route, backends, bounds)
+        else:
+            handler = stream_endpoint(route, backends, bounds, write_timeout_s=write_timeout_s)
+        _add(app, route.method, BASE + route.path, handler, head=route.events is None)
     for later in LATER:
         _add(app, later.method, BASE + later.path, later_endpoint(later, backends))
     tools = mcp_endpoint(backends, bounds, origins)
@@ -46,12 +55,16 @@ def make_http_app(
     return app
 
 
-def _add(app: web.Application, method: str, path: str, handler: Handler) -> None:
+async def _drain(app: web.Application) -> None:
+    app[DRAINING].set()
+
+
+def _add(app: web.Application, method: str, path: str, handler: Handler, *, head: bool = True) -> None:
     # Else GET /workflows/sync would be a workflow that does not exist instead of a method that is not allowed.
     reserved = "|".join(f"{name}(?![^/])" for name in RESERVED_WORKFLOWS)
     pattern = path.replace(_WORKFLOW, f"{{workflow:(?!{reserved})[^{{}}/]+}}")
     if method == "GET":
-        app.router.add_get(pattern, handler)
+        app.router.add_get(pattern, handler, allow_head=head)
     else:
         app.router.add_route(method, pattern, handler)
 

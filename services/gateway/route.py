@@ -49,13 +49,33 @@ class Answer:
     session: SessionChange | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ServerEvent:
+    """One Server-Sent Event. `id` empty: it is not a place to go on from. `is_last`: no other follows."""
+
+    name: str
+    id: str
+    body: Any
+    is_last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """What makes a route one of Server-Sent Events: how a request goes on behind the event with an id, and how a
+    message of the method becomes an event.
+    """
+
+    resume: Callable[[Any, str], Any]
+    event: Callable[[Any], ServerEvent]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
     """`rpc` is a full method name like `/runr.workflows.v1.RunService/GetRun`.
 
     `body` is the shape of a JSON object, or None for a route that takes the body as it is (`raw_body`) or takes none.
     `view` is the type of the answer's body. `perform`, where one call is not enough, makes the calls. `timeout_s`
-    bounds a call, and may depend on what the request asks for.
+    bounds a call, and may depend on what the request asks for. Where there are `events`, each is what an answer is.
     `shows_secret`: request or answer holds one that is nowhere kept; so neither is to be kept either.
     """
 
@@ -72,6 +92,7 @@ class Route:
     events_body: bool = False
     perform: Callable[[Perform, Any], Awaitable[Any]] | None = None
     timeout_s: Callable[[Input], float] | float = 30.0
+    events: Events | None = None
     shows_secret: bool = False
 
     @property

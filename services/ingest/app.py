@@ -18,6 +18,7 @@ from services.core.engine.definitions import DefinitionsCache
 from services.core.engine.deliver_message import MessageDeliverer
 from services.core.engine.hints import Hints
 from services.core.engine.key_check import KeyCheck
+from services.core.engine.once import StoredOnce
 from services.core.engine.replay_run import RunReplayer
 from services.core.engine.retry_run import RunRetrier
 from services.core.engine.run_meter import RunMeter
@@ -48,6 +49,7 @@ from services.core.store.component import DatabaseComponent
 from services.core.store.database import Database
 from services.core.store.database_clock import ClockKeeper, DatabaseClock
 from services.core.store.events import EventReader
+from services.core.store.named_writes import NamedWrites
 from services.core.store.pool_meter import watch_clock, watch_pools
 from services.core.store.run_changes import RunChangeReader
 from services.core.store.runs import RunReader
@@ -151,7 +153,7 @@ class _Parts:
             RunRetrier(database, definitions, hints),
             RunReplayer(database, definitions, hints, self.ids, self.traces),
         )
-        starts = StartService(starter, reader, limits, self.submissions)
+        starts = StartService(starter, reader, limits, self.submissions, self.theirs)
         return RunService(starts, verbs, reader, ends, watches, limits)
 
 
@@ -184,6 +186,7 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
         plaintext=settings.security.plaintext,
         name="grpc-ingest",
         metrics=runtime.metrics,
+        once=StoredOnce(NamedWrites(parts.database), parts.sealer, parts.ids),
     )
     # The last is drained first: who waits for a run is let go, and streams end, before the server waits for its calls.
     return [

@@ -32,7 +32,8 @@ class EventService(event_service_pb2_grpc.EventServiceServicer):
         self, request: event_service_pb2.SendEventsRequest, context: object
     ) -> event_service_pb2.SendEventsResponse:
         """See the proto."""
-        return await self._sends.send(request, caller().tenant, current_call().traceparent or None)
+        call = current_call()
+        return await self._sends.send(request, caller().tenant, call.traceparent or None, id=call.id)
 
     async def SubmitEvents(
         self, request_iterator: AsyncIterator[event_service_pb2.SubmitEventsRequest], context: object

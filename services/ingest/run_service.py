@@ -5,8 +5,10 @@ Methods that are not here answer UNIMPLEMENTED.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import Any
 
 from runr.workflows.v1 import run_service_pb2, run_service_pb2_grpc
 
@@ -64,7 +66,10 @@ class RunService(run_service_pb2_grpc.RunServiceServicer):
         self, request: run_service_pb2.StartRunRequest, context: object
     ) -> run_service_pb2.StartRunResponse:
         """See the proto."""
-        return await self._starts.start(request, caller().tenant, current_call().traceparent or None)
+        call = current_call()
+        return await self._starts.start(
+            request, caller().tenant, call.traceparent or None, id=call.id, is_again=call.is_again
+        )
 
     async def SubmitStarts(
         self, request_iterator: AsyncIterator[run_service_pb2.SubmitStartsRequest], context: object
@@ -102,14 +107,16 @@ class RunService(run_service_pb2_grpc.RunServiceServicer):
             next_page_token=id_token(request, page.next),
         )
 
-    async def WatchRun(
-        self, request: run_service_pb2.WatchRunRequest, context: object
-    ) -> AsyncIterator[run_service_pb2.WatchRunResponse]:
+    async def WatchRun(self, request: run_service_pb2.WatchRunRequest, context: Any) -> None:
         """See the proto."""
+        # Not a generator: gRPC forgets one that it waits to write for when its caller goes, and does not close it.
         who = caller()
-        cursor = Cursor.parse(request.cursor)
-        async for message in self._watches.watch(who.tenant, who.token_id, id_of(request.run_id, "run"), cursor):
-            yield message
+        watch = self._watches.watch(
+            who.tenant, who.token_id, id_of(request.run_id, "run"), Cursor.parse(request.cursor)
+        )
+        async with contextlib.aclosing(watch) as messages:
+            async for message in messages:
+                await context.write(message)
 
     async def AwaitRun(
         self, request: run_service_pb2.AwaitRunRequest, context: object

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Literal
+from uuid import UUID
 
 from runr.workflows.v1 import event_service_pb2
 
@@ -33,10 +34,10 @@ class SendService:
         self._kind = Kind(_RPC, event_service_pb2.SubmitEventsResponse, self._take)
 
     async def send(
-        self, request: event_service_pb2.SendEventsRequest, tenant: int, trace: str | None
+        self, request: event_service_pb2.SendEventsRequest, tenant: int, trace: str | None, *, id: UUID | None = None
     ) -> event_service_pb2.SendEventsResponse:
-        """SendEvents."""
-        accepted = await self._acceptor.accept(tenant, await self._incoming(request), trace=trace)
+        """SendEvents. Under the same `id` it is the same request."""
+        accepted = await self._acceptor.accept(tenant, await self._incoming(request), trace=trace, first_id=id)
         return _response(accepted)
 
     async def serve(

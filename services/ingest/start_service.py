@@ -9,39 +9,56 @@ from uuid import UUID
 
 from runr.workflows.v1 import resources_pb2, run_service_pb2
 
-from services.core.domain.errors import Unavailable
+from services.core.domain.errors import NotFound, Unavailable
+from services.core.domain.named_write import not_known
 from services.core.domain.start_rule import StartLimits, check_start, start_data
 from services.core.engine.start_request import FreshRun, Started, StartRequest
 from services.core.engine.start_run import RunStarter
 from services.core.rpc import convert_run
 from services.core.rpc.convert import duration_ms, timestamp, unix_ms
 from services.core.rpc.submissions import Kind, Submission, Submissions
+from services.core.runtime.clock import Clock
 from services.core.runtime.ids import ulid_text, ulid_unix_ms
 from services.core.runtime.off_loop import SMALL_BYTES, OffLoop
 from services.core.runtime.traceparent import trace_id
 from services.core.store.runs import RunReader
 
+# A run is listed by the time in its id, so that must be about when it was started.
+_OLDEST_ID_MS = 60_000
 _RPC = "/runr.workflows.v1.RunService/StartRun"
 
 
 class StartService:
     """The part of RunService that starts runs."""
 
-    def __init__(self, starter: RunStarter, reader: RunReader, limits: StartLimits, submissions: Submissions) -> None:
+    def __init__(
+        self, starter: RunStarter, reader: RunReader, limits: StartLimits, submissions: Submissions, clock: Clock
+    ) -> None:
         self._starter = starter
         self._reader = reader
         self._limits = limits
+        self._clock = clock
         self._off_loop = OffLoop("starts")
         self._submissions = submissions
         self._kind = Kind(_RPC, run_service_pb2.SubmitStartsResponse, self._take)
         self._reading: set[asyncio.Task[None]] = set()
 
     async def start(
-        self, request: run_service_pb2.StartRunRequest, tenant: int, trace: str | None
+        self,
+        request: run_service_pb2.StartRunRequest,
+        tenant: int,
+        trace: str | None,
+        *,
+        id: UUID | None = None,
+        is_again: bool = False,
     ) -> run_service_pb2.StartRunResponse:
-        """StartRun."""
+        """StartRun. Under the same `id` it is the same start; `is_again`: it may have been carried out."""
+        if is_again and id is not None and ulid_unix_ms(id) < self._clock.unix_ms() - _OLDEST_ID_MS:
+            return await self._found(tenant, id)
         size = len(request.data)
-        asked = await self._off_loop.run(size, _start_request, request, tenant, self._limits, trace=trace)
+        asked = await self._off_loop.run(
+            size, _start_request, request, tenant, self._limits, trace=trace, id=id, again=id is not None
+        )
         started = await self._starter.start(asked)
         return await self._response(asked, started)
 
@@ -51,6 +68,13 @@ class StartService:
         """SubmitStarts."""
         async for message in self._submissions.serve(self._kind, messages):
             yield message
+
+    async def _found(self, tenant: int, run: UUID) -> run_service_pb2.StartRunResponse:
+        """The run of an id that is too old for a new one. Raises Conflict where there is none: it may yet come."""
+        try:
+            return run_service_pb2.StartRunResponse(run=convert_run.run(await self._reader.one(tenant, run)))
+        except NotFound:
+            raise not_known() from None
 
     async def _take(self, submission: Submission) -> None:
         """Start what was submitted. Raises what is wrong with it."""

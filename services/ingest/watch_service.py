@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from uuid import UUID
@@ -45,7 +45,7 @@ class WatchService:
 
     async def watch(
         self, tenant: int, token: str, run: UUID, asked: Cursor | None
-    ) -> AsyncIterator[run_service_pb2.WatchRunResponse]:
+    ) -> AsyncGenerator[run_service_pb2.WatchRunResponse, None]:
         """WatchRun. `token` is whose streams are counted. Raises NotFound, RateLimited, Unavailable."""
         with self._seat(token):
             until = self._clock.monotonic() + _LIFE_S

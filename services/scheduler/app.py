@@ -27,6 +27,7 @@ from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints
 from services.core.engine.look_back import LookBack
 from services.core.engine.look_backs import LookBacks
+from services.core.engine.once import StoredOnce
 from services.core.engine.regate import Regater
 from services.core.engine.run_events import RunEventMarks
 from services.core.engine.run_meter import RunMeter
@@ -57,6 +58,7 @@ from services.core.runtime.settings import (
 from services.core.store.component import DatabaseComponent
 from services.core.store.database import Database
 from services.core.store.database_clock import DatabaseClock
+from services.core.store.named_writes import NamedWrites
 from services.core.store.pool_meter import watch_clock, watch_pools
 from services.core.store.runs import RunReader
 from services.scheduler.access_service import AccessService
@@ -69,6 +71,7 @@ from services.scheduler.duties.cron import Cron, ForgetFires
 from services.scheduler.duties.gates import SweepGates
 from services.scheduler.duties.glance import Glance
 from services.scheduler.duties.marks import Marks
+from services.scheduler.duties.named_writes import ForgetWrites
 from services.scheduler.duties.owners import ForgetOwners
 from services.scheduler.duties.paths import ForgetPaths
 from services.scheduler.duties.prune import Prune
@@ -141,6 +144,7 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
         credentials=server_credentials(settings.security),
         plaintext=settings.security.plaintext,
         metrics=runtime.metrics,
+        once=StoredOnce(NamedWrites(database), sealer, UlidFactory(theirs, runtime.random)),
     )
     return [
         DatabaseComponent(database, runtime.health),
@@ -225,6 +229,7 @@ def _duties(
         FoldUsage(database),
         ForgetAccess(database, settings.retention.audit_days),
         ForgetOwners(database),
+        ForgetWrites(NamedWrites(database)),
         ForgetPaths(database),
         ForgetFires(database, settings.retention.run_days),
         Prune(database, settings.retention),

@@ -30,6 +30,8 @@ from tests.support.hand import Hand
 from tests.support.ingest_service import Ingest, ingest
 from tests.support.tenancy import BOOTSTRAP_TOKEN
 
+__all__ = ["ingest"]
+
 LONG_S = 60
 NO = OpError("CardDeclined", "no money", None)
 Change = run_service_pb2.WatchRunResponse
@@ -205,6 +207,17 @@ async def test_streams_of_a_token_are_counted(ingest: Ingest, hand: Hand) -> Non
                 return
             except RateLimited:
                 await asyncio.sleep(0.05)
+
+
+async def test_who_goes_away_without_reading_leaves_nothing_behind(ingest: Ingest, hand: Hand) -> None:
+    run = await hand.start("work")
+    await hand.answer(run, *(done(f"s{place}", '"' + "x" * 1_000_000 + '"') for place in range(15)))
+    request = run_service_pb2.WatchRunRequest(run_id=ulid_text(run))
+    for _ in range(STREAMS_PER_TOKEN + 1):
+        call = ingest.runs.WatchRun(request, metadata=call_metadata(BOOTSTRAP_TOKEN))
+        async with asyncio.timeout(LONG_S):
+            assert await call.read() is not grpc.aio.EOF
+        call.cancel()
 
 
 async def test_steps_of_many_bytes_come_in_pages_of_one_moment(hand: Hand, database: Database) -> None:

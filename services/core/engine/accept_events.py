@@ -67,12 +67,16 @@ class EventAcceptor:
         self._lines: dict[int, Line] = {}
         self._aside: Line = GroupCommit(self._commit_apart, self._clock, _ASIDE)
 
-    async def accept(self, tenant: int, events: Sequence[Incoming], *, trace: str | None = None) -> list[Accepted]:
+    async def accept(
+        self, tenant: int, events: Sequence[Incoming], *, trace: str | None = None, first_id: UUID | None = None
+    ) -> list[Accepted]:
         """Accept all of them or, on an error, none. Answers in their order. Raises Unavailable.
 
-        The events must be valid (`domain.event`); names reserved for the platform are the caller's matter.
+        The events must be valid (`domain.event`); names reserved for the platform are the caller's matter. Under the
+        same `first_id` it is the same request, which may have been carried out.
         """
-        return await self._commit(self._request(tenant, events, trace=trace))
+        again = first_id is not None
+        return await self._commit(self._request(tenant, events, trace=trace, first_id=first_id, again=again))
 
     async def accept_as(
         self,

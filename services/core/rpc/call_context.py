@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Protocol
+from uuid import UUID
 
 from services.core.domain.caller import Caller
 
@@ -25,14 +27,41 @@ class Authenticator(Protocol):
         ...
 
 
+class Once(Protocol):
+    """Carries out once what callers name. The store-backed one belongs to the service that has a store."""
+
+    async def perform(
+        self,
+        caller: Caller,
+        method: str,
+        name: str,
+        asked: bytes,
+        carry_out: Callable[[UUID, bool], Awaitable[bytes]],
+        *,
+        keeps_answer: bool,
+    ) -> bytes:
+        """The answer to the request `asked`, of now or of when it was carried out under this name.
+
+        `carry_out` is told the id of what it makes, and whether it may have been carried out before. Raises what that
+        raises, InvalidInput where the name stands for another request, Conflict where it is being carried out or nobody
+        knows whether it was, and Unavailable.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The call that is being answered. `caller` is None for a public method; `traceparent` is of the server's span."""
+    """The call that is being answered. `caller` is None for a public method; `traceparent` is of the server's span.
+
+    `id` is what a named write gives to what it makes: under the same id it is the same write.
+    """
 
     method: str
     caller: Caller | None
     traceparent: str
     trace_id: str
+    id: UUID | None = None
+    is_again: bool = False
 
 
 _current: ContextVar[Call] = ContextVar("runr_rpc_call")

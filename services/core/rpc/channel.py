@@ -9,6 +9,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from services.core.rpc.interceptor import DETAILS_LIMIT
+from services.core.rpc.named_writes import WRITE_NAME
 from services.core.rpc.server import MAX_MESSAGE_BYTES
 from services.core.rpc.status import MAX_DETAILS_BYTES
 from services.core.runtime.parse import Address
@@ -52,14 +53,17 @@ def open_channel(
 
 
 def call_metadata(
-    token: str | None, *, tenant: str | None = None, trace: str | None = None
+    token: str | None, *, tenant: str | None = None, trace: str | None = None, name: str | None = None
 ) -> tuple[tuple[str, str], ...]:
-    """The metadata of a call: credentials, trace, and that long error details are welcome."""
+    """The metadata of a call: credentials, trace, that long error details are welcome, and the name of a write that is
+    to be carried out once.
+    """
     pairs: Mapping[str, str | None] = {
         "authorization": f"Bearer {token}" if token else None,
         "x-tenant-id": tenant,
         **headers(trace),
         DETAILS_LIMIT: str(MAX_DETAILS_BYTES),
+        WRITE_NAME: name,
     }
     return tuple((key, value) for key, value in pairs.items() if value)
 

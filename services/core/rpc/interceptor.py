@@ -19,8 +19,9 @@ from runr.workflows.v1 import options_pb2
 from services.core.domain.caller import Caller
 from services.core.domain.errors import DomainError, PermissionDenied, Unsupported
 from services.core.rpc.authorize import identify, permission_of, require
-from services.core.rpc.call_context import Authenticator, Call, enter_call
+from services.core.rpc.call_context import Authenticator, Call, Once, enter_call
 from services.core.rpc.call_meter import CallMeter, code_of
+from services.core.rpc.named_writes import WRITE_NAME, perform_named
 from services.core.rpc.request_check import check_request, deserializer
 from services.core.rpc.status import DEFAULT_DETAILS_BYTES, MAX_DETAILS_BYTES, internal_error, row_of, to_grpc
 from services.core.runtime.telemetry import Telemetry
@@ -36,10 +37,17 @@ _HEALTH = "/grpc.health.v1."
 class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     """Wraps the handler of every method."""
 
-    def __init__(self, authenticator: Authenticator, telemetry: Telemetry, meter: CallMeter | None = None) -> None:
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        telemetry: Telemetry,
+        meter: CallMeter | None = None,
+        once: Once | None = None,
+    ) -> None:
         self._authenticator = authenticator
         self._telemetry = telemetry
         self._meter = meter or CallMeter()
+        self._once = once
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any) -> Any:
         """The handler of the method, wrapped; gRPC answers by itself for a method that is not registered."""
@@ -62,7 +70,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
                 if handler.request_streaming
                 else grpc.unary_unary_rpc_method_handler
             )
-            behavior = around.single(inner)
+            behavior = around.single(inner, self._once)
         if handler.request_streaming:
             return make(behavior, handler.request_deserializer, handler.response_serializer)
         return make(behavior, deserializer(handler.request_deserializer), handler.response_serializer)
@@ -87,11 +95,16 @@ class _Around:
         self._is_shared = False
         self._caller: Caller | None = None
 
-    def single(self, inner: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Awaitable[Any]]:
+    def single(
+        self, inner: Callable[[Any, Any], Any], once: Once | None = None
+    ) -> Callable[[Any, Any], Awaitable[Any]]:
         async def behavior(request: Any, context: Any) -> Any:
             error: BaseException | None = None
             try:
                 await self._enter(request)
+                name = self._text(WRITE_NAME)
+                if name is not None:
+                    return await perform_named(once, name, inner, request, context)
                 result = inner(request, context)
                 return await result if hasattr(result, "__await__") else result
             except BaseException as caught:

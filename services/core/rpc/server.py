@@ -11,7 +11,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from services.core.rpc.broken_calls import quiet_broken_calls
-from services.core.rpc.call_context import Authenticator
+from services.core.rpc.call_context import Authenticator, Once
 from services.core.rpc.call_meter import CallMeter
 from services.core.rpc.interceptor import CallInterceptor
 from services.core.rpc.status import MAX_DETAILS_BYTES
@@ -48,7 +48,8 @@ class RpcServer(Component):
     and gives the ones in progress `grace_s` to end.
     Without `credentials` (TLS) only a loopback address is served (engine section 10), unless `plaintext` says that the
     network between the services is trusted. `name` tells several servers in one process apart. `shared`: processes of
-    one parent share the address, and the system spreads connections over them.
+    one parent share the address, and the system spreads connections over them. Without `once` writes that their callers
+    name are refused.
     """
 
     def __init__(
@@ -65,13 +66,14 @@ class RpcServer(Component):
         name: str = "grpc",
         shared: bool = False,
         metrics: Metrics | None = None,
+        once: Once | None = None,
     ) -> None:
         if credentials is None and not plaintext and not is_loopback(address.host):
             raise ValueError(f"gRPC on {address} needs TLS: only a loopback address is served without")
         self.name = name
         self._address = address
         self._services = tuple(services)
-        self._interceptor = CallInterceptor(authenticator, telemetry, CallMeter(metrics))
+        self._interceptor = CallInterceptor(authenticator, telemetry, CallMeter(metrics), once)
         self._grace_s = grace_s
         self._leave_s = leave_s
         # Unless it is meant, a second process would share the port in silence and get half of the calls.

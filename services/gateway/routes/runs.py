@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from urllib.parse import quote
 
@@ -23,14 +24,24 @@ from services.gateway.kinds import (
     texts,
     time_param,
 )
-from services.gateway.route import Answer, Input, Perform, Route
+from services.gateway.route import Answer, Events, Input, Perform, Route, ServerEvent
 from services.gateway.shape import Field, Shape
 from services.gateway.views.json_parts import Page, page
-from services.gateway.views.run import ResultView, RunDetailView, RunView, result_view, run_detail_view, run_view
+from services.gateway.views.run import (
+    ResultView,
+    RunChangeView,
+    RunDetailView,
+    RunView,
+    result_view,
+    run_change_view,
+    run_detail_view,
+    run_view,
+)
 
 _SERVICE = "/runr.workflows.v1.RunService/"
 _MAX_WAIT_S = 60
 _WAIT_MARGIN_S = 10.0
+_CURSOR = re.compile(r"[0-9a-z-]{1,100}")
 
 _START = Shape(
     (
@@ -131,6 +142,17 @@ def _replay_request(found: Input) -> run_service_pb2.ReplayRunRequest:
     )
 
 
+def _resumed(request: run_service_pb2.WatchRunRequest, cursor: str) -> run_service_pb2.WatchRunRequest:
+    # What is no cursor of ours is none to the service either, and may be text that no message can hold.
+    known = _CURSOR.fullmatch(cursor) is not None
+    return run_service_pb2.WatchRunRequest(run_id=request.run_id, cursor=cursor if known else "")
+
+
+def _change_event(response: Any) -> ServerEvent:
+    name = "end" if response.ended else "change"
+    return ServerEvent(name, response.cursor, run_change_view(response), is_last=response.ended)
+
+
 ROUTES = (
     Route(
         method="POST",
@@ -180,6 +202,16 @@ ROUTES = (
         view=ResultView,
         query=(seconds_param("wait", _MAX_WAIT_S),),
         timeout_s=lambda found: found.query.get("wait", 0) + _WAIT_MARGIN_S,
+    ),
+    Route(
+        method="GET",
+        path="/runs/{run_id}/stream",
+        rpc=_SERVICE + "WatchRun",
+        summary="Follow a run by Server-Sent Events until it ends; 204 behind the last of them",
+        request=lambda found: run_service_pb2.WatchRunRequest(run_id=found.path["run_id"]),
+        answer=lambda response, _: Answer(run_change_view(response)),
+        view=RunChangeView,
+        events=Events(resume=_resumed, event=_change_event),
     ),
     Route(
         method="POST",

@@ -110,6 +110,16 @@ class ResultView(msgspec.Struct, kw_only=True):
     ended_at: str | None
 
 
+class RunChangeView(msgspec.Struct, kw_only=True):
+    """What has changed of a run: the run, and the steps that are not as they were told before. `whole`: these are all
+    steps, others that were told of have gone. `event` and `output` of the run are null until it has ended.
+    """
+
+    run: RunView
+    steps: list[StepView]
+    whole: bool
+
+
 def run_view(run: resources_pb2.Run) -> RunView:
     """A run without its steps."""
     return RunView(**_run_fields(run))
@@ -130,6 +140,12 @@ def run_detail_view(response: run_service_pb2.GetRunResponse) -> RunDetailView:
             for child in response.children
         ],
     )
+
+
+def run_change_view(response: run_service_pb2.WatchRunResponse) -> RunChangeView:
+    """What has changed of a run."""
+    steps = [step_view(step) for step in response.steps]
+    return RunChangeView(run=run_view(response.run), steps=steps, whole=response.whole)
 
 
 def step_view(step: resources_pb2.Step) -> StepView:

@@ -19,10 +19,11 @@ create table rt.named_write (
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
 create index named_write_age on rt.named_write (created_at);
 
--- Begin to carry out a write. `result`: new (it was never begun), again (it was begun, and how that ended is not known), held
--- (somebody is at it), done (with the answer), other (the name stands for something else).
+-- Begin to carry out a write. `result`: new (it was never begun), held (somebody is at it), done (with the answer), other (the
+-- name stands for something else); and of one that was begun and whose end is not known: again, or unknown where the caller of
+-- this may not repeat it (p_repeats).
 create function rt.begin_write_v1(p_tenant int, p_token text, p_method text, p_name text, p_asked bytea, p_id uuid, p_holder uuid,
-                                  p_hold_ms int, p_keep_ms bigint)
+                                  p_hold_ms int, p_keep_ms bigint, p_repeats bool)
 returns table (result text, id uuid, age_ms bigint, answer bytea) language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -50,6 +51,8 @@ begin
         return query select 'done', v_row.id, 0::bigint, v_row.answer;
     elsif v_row.held_until > v_now then
         return query select 'held', v_row.id, 0::bigint, null::bytea;
+    elsif not p_repeats then
+        return query select 'unknown', v_row.id, 0::bigint, null::bytea;
     else
         update rt.named_write n set holder = p_holder, held_until = v_until
         where n.tenant = p_tenant and n.token = p_token and n.method = p_method and n.name = p_name;

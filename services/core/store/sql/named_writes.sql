@@ -1,7 +1,7 @@
 -- Writes that are named by their callers (migration 0013).
 
 -- name: begin
-select * from rt.begin_write_v1($1, $2, $3, $4, $5, $6, $7, $8, $9);
+select * from rt.begin_write_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
 
 -- name: done
 update rt.named_write n set done = true, answer = $6
