@@ -113,7 +113,7 @@ async def test_a_follower_misses_nothing_while_services_come_and_go(stack: Stack
     assert follower.told.count(("a", "completed")) == 1
 
 
-async def replaced(stack: Stack, name: str, signal_: int) -> None:
+async def replaced(stack: Stack, name: str, signal_: signal.Signals) -> None:
     """The service drains, ends, and is there again."""
     stack.children[name].kill(signal_)
     assert await stack.children[name].ended() == 0
