@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from services.cli.serve import SERVICES
-from services.core.bus.subjects import CONSUMER, Subjects
 from services.core.engine.run_spans import WAIT_WORDS
 from services.core.runtime.config import declarations
 from services.core.runtime.settings import LogSettings, ProcessSettings
@@ -24,8 +23,6 @@ DOCKERFILE = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
 DASHBOARD = json.loads((DEPLOY / "observe" / "grafana" / "dashboards" / "runr.json").read_text(encoding="utf-8"))
 SPANS = {"start", "claim", "invoke", "step", "run", *WAIT_WORDS.values()}
 """First words of the names of spans that the engine records for runs."""
-OF_NATS = {"jetstream_consumer_num_pending", "jetstream_consumer_num_ack_pending", "jetstream_stream_total_messages"}
-"""Of prometheus-nats-exporter, with `-jsz=all`."""
 
 _duration = re.compile(r"(\d+)s")
 
@@ -134,40 +131,6 @@ def test_names_of_steps_do_not_become_series() -> None:
     for word in SPANS:
         assert re.sub(pattern[1] + "$", r"\1", f"{word} of a user") == word
     assert re.sub(pattern[1] + "$", r"\1", "POST /api/events") == "POST /api/events"
-
-
-def test_prometheus_asks_those_who_answer() -> None:
-    (settings,) = documents(DEPLOY / "observe" / "prometheus.yaml")
-    targets = {
-        target for job in settings["scrape_configs"] for each in job["static_configs"] for target in each["targets"]
-    }
-
-    assert targets == {"collector:8889", "nats-exporter:7777"}
-    assert {each.split(":")[0] for each in targets} <= PARTS.keys()
-    assert COLLECTOR["exporters"]["prometheus"]["endpoint"] == "0.0.0.0:8889"
-
-
-def test_the_dashboard_shows_only_what_is_measured() -> None:
-    prefix = COLLECTOR["connectors"]["spanmetrics"]["namespace"].replace(".", "_")
-    measured = {f"{prefix}_calls_total", f"{prefix}_duration_seconds_bucket", *OF_NATS}
-    dimensions = {each["name"].replace(".", "_") for each in COLLECTOR["connectors"]["spanmetrics"]["dimensions"]}
-    of_spans = {"service_name", "span_name", "span_kind", "status_code", "le", *dimensions}
-    shown = [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
-    for expr in shown:
-        assert set(re.findall(r"\b(?:runr_span|jetstream)_\w+", expr)) <= measured
-        for labels in re.findall(r" by \(([^)]*)\)", expr):
-            assert set(labels.split(", ")) <= of_spans
-        for name, value in re.findall(r'(\w+)=~?"([^"]*)"', expr):
-            known = {
-                "service_name": {f"runr-{each}" for each in SERVICES},
-                "span_name": SPANS,
-                "span_kind": {"SPAN_KIND_SERVER", "SPAN_KIND_CLIENT"},
-                "status_code": {"STATUS_CODE_ERROR"},
-                "stream_name": {Subjects().stream, Subjects().dead_stream},
-                "consumer_name": {CONSUMER},
-            }[name]
-            assert set(value.split("|")) <= known
-    assert COLLECTOR["connectors"]["spanmetrics"]["histogram"]["unit"] == "s"
 
 
 def test_the_dashboard_finds_its_source() -> None:

@@ -33,7 +33,7 @@ DEPLOYMENTS = of_kind(OBJECTS, "Deployment")
 JOBS = of_kind(OBJECTS, "Job")
 PODS = {name: each["spec"]["template"] for name, each in (DEPLOYMENTS | JOBS).items()}
 FUNCTION = documents(DEPLOY / "knative" / "function.yaml")
-CUSTOM = {"ScaledObject", "serving.knative.dev/v1"}
+CUSTOM = {"ScaledObject", "PodMonitor", "PrometheusRule", "serving.knative.dev/v1"}
 OLDEST, NEWEST = "1.27", "1.37"
 
 

@@ -22,6 +22,10 @@ class RunMeter:
         self._new = metrics.counter(EVENTS_ACCEPTED, "new")
         self._duplicate = metrics.counter(EVENTS_ACCEPTED, "duplicate")
         self._lateness = metrics.histogram(TIMER_LATENESS)
+        # Told from the start: an alert looks at how much they rise, also from none.
+        self._recovered = {
+            outcome: metrics.counter(RUNS_RECOVERED, outcome) for outcome in ("queued", "failed", "parked")
+        }
         self._started: dict[str, Counter] = {}
         self._ended: dict[str, Counter] = {}
 
@@ -52,7 +56,7 @@ class RunMeter:
     def recovered(self, *, queued: int, failed: int, parked: int) -> None:
         """What became of runs whose process died: in the queue again, failed, kept for the worker that has them."""
         for outcome, count in (("queued", queued), ("failed", failed), ("parked", parked)):
-            self._metrics.counter(RUNS_RECOVERED, outcome).add(count)
+            self._recovered[outcome].add(count)
 
     def fired(self, late_ms: Iterable[float]) -> None:
         """Timers were fired so many milliseconds after they were due."""

@@ -37,7 +37,7 @@ HTTP_REQUESTS = Metric("runr_http_requests", "counter", "REST requests answered.
 HTTP_DURATION = Metric(
     "runr_http_request_duration_seconds",
     "histogram",
-    "From the head of a REST request to its answer; streams of events count up to their beginning.",
+    "From the head of a REST request to its answer; streams of events are not in it.",
     ("method", "route"),
     _CALL_S,
 )

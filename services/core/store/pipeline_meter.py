@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 from services.core.runtime.metric_table import (
     BATCH_DURATION,
     BATCH_SIZE,
@@ -44,7 +46,9 @@ class PipelineMeter:
 
     def committed(self, item: CommitItem, took_s: float) -> None:
         """The item is committed, so long after it was asked for."""
-        self._latency.observe(took_s)
+        # Of every step: what is called here costs more than what it does.
+        self._latency.counts[bisect_left(STEP_LATENCY.bounds, took_s)] += 1
+        self._latency.total += took_s
         self._executions.value += item.uses
         if item.attempt_rows:
             self._failures.value += sum(row.sid is not None for row in item.attempt_rows)
