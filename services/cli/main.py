@@ -12,6 +12,7 @@ import sys
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
+from services.cli.admin.grammar import add_admin
 from services.cli.failure import Failure
 from services.cli.runs.grammar import add_events, add_place, add_runs, add_workflow_verbs
 from services.cli.serve import MANIFOLD, MOST_PROCESSES, SERVICES, serve
@@ -41,6 +42,7 @@ def parser() -> argparse.ArgumentParser:
     )
 
     commands.add_parser("migrate", help="bring the database at DATABASE_URL to this version's schema")
+    add_admin(commands)
     commands.add_parser("doctor", help="check the database, NATS and the services")
     part = commands.add_parser("workflows", help="the workflows of a project")
     verbs = part.add_subparsers(dest="verb", required=True, metavar="VERB")
@@ -119,6 +121,10 @@ def _command(given: argparse.Namespace) -> Coroutine[Any, Any, int]:
             from services.cli import migrate
 
             return migrate.run(os.environ)
+        case "admin":
+            from services.cli.admin import command as admin
+
+            return admin.run(os.environ, given)
         case "doctor":
             from services.cli import doctor
 

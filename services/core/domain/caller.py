@@ -18,7 +18,7 @@ class Caller:
     user's role holds here.
 
     `user_id` is None for a token of the installation, whose role is an owner's. `token_id` is the session's where the
-    caller `signed_in`. All ids are ULIDs as text.
+    caller `signed_in`. All ids are ULIDs as text, but that of an operator, who is nobody's token.
     """
 
     tenant: int
