@@ -47,8 +47,10 @@ def _described(name: str, value: object, module: ModuleType) -> str:
 
 def _class(name: str, cls: type[Any]) -> Iterator[str]:
     """Its line, its docstring, its fields, then its methods with those that it inherits within the SDK."""
-    bases = ", ".join(base.__name__ for base in cls.__bases__ if base is not object)
-    yield _fenced(f"class {name}({'TypedDict' if is_typeddict(cls) else bases}): ...".replace("()", ""))
+    bases = ["TypedDict"] if is_typeddict(cls) else [base.__name__ for base in cls.__bases__ if base is not object]
+    generic = f"Generic[{', '.join(each.__name__ for each in getattr(cls, '__parameters__', ()))}]"
+    told = ", ".join(generic if base == "Generic" else base for base in bases)
+    yield _fenced(f"class {name}({told}): ...".replace("()", ""))
     if _has_own_doc(cls):
         yield _doc(cls)
     fields = list(_fields(cls))

@@ -25,6 +25,7 @@ PROJECT = ROOT / "examples" / "workflows" / "orders"
 
 SOURCE = ROOT / "sdk" / "python" / "src"
 PATIENCE_S = 120.0
+TYPED = ("docs/patterns/", "docs/migrate/", "sdk/python/")
 
 
 @only_over("http", because="the example serves HTTP")
@@ -53,18 +54,19 @@ async def test_a_project_of_a_user(rest: Rest, tmp_path: Path) -> None:
 
 @pytest.fixture
 def typed(tmp_path: Path) -> Path:
-    """The project, with the programs of the pages on patterns and migrating as modules beside it."""
+    """The project, with programs of pages as modules beside it: on patterns, on migrating, and of the SDK's README."""
     folder = tmp_path / "orders"
     shutil.copytree(PROJECT, folder, ignore=shutil.ignore_patterns("__pycache__"))
     for each in pages():
-        if each.name.startswith(("docs/patterns/", "docs/migrate/")) and each.blocks("python"):
+        if each.name.startswith(TYPED) and each.blocks("python"):
             (folder / f"of_{each.path.stem.replace('-', '_')}.py").write_text("\n\n".join(each.blocks("python")))
+    shutil.copy(ROOT / "sdk" / "python" / "tests" / "typed" / "good.py", folder / "of_good_types.py")
     return folder
 
 
 async def test_its_types_pass_mypy(typed: Path) -> None:
     said = await run(typed, "-m", "mypy", "--strict", "--cache-dir", str(typed.parent / "cache"), ".")
-    assert said == "Success: no issues found in 13 source files\n"
+    assert said == "Success: no issues found in 15 source files\n"
 
 
 async def test_its_types_pass_pyright(typed: Path) -> None:
@@ -74,7 +76,7 @@ async def test_its_types_pass_pyright(typed: Path) -> None:
     strict = {"typeCheckingMode": "strict", "pythonVersion": "3.11", "extraPaths": [str(SOURCE), str(site)]}
     (typed / "pyrightconfig.json").write_text(json.dumps(strict))
     said = await run_node(find_node(), program, "--outputjson", cwd=typed)
-    assert json.loads(said)["summary"]["filesAnalyzed"] == 13
+    assert json.loads(said)["summary"]["filesAnalyzed"] == 15
 
 
 async def run(folder: Path, *arguments: str, **environ: str) -> str:

@@ -40,6 +40,13 @@ STORIES = (
     Story("README.md", "hello", "HELLO, ADA!", {"name": "Ada"}),
     Story("sdk/python/README.md", "process-order", {"shipped": False}, ORDER, retries=4),
     Story("sdk/python/README.md", "receipt", "o-1: 3", ORDER),
+    Story(
+        "sdk/python/README.md",
+        "receipt",
+        "o-1: 3, by dhl",
+        ORDER,
+        {"shipped": event(order_id="o-1", carrier="dhl")},
+    ),
     Story("docs/how-to/steps.md", "welcome", {"account": "acc-a@b.c"}, {"email": "a@b.c"}),
     Story(
         "docs/how-to/steps.md",

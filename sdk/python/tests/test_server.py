@@ -290,7 +290,7 @@ def test_serve_ends_cleanly_on_a_signal(number: int, program: str) -> None:
         kept.request("POST", "/", BODY)
         assert kept.getresponse().read().startswith(b'{"runr_workflow":"v1","ops"')
         process.send_signal(number)
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
         assert process.stderr.read() == "stopping: finishing requests in flight, for at most 30 s\n"
         kept.close()
     finally:
@@ -316,7 +316,7 @@ def test_serve_without_a_key_warns_and_tells_why_it_refuses() -> None:
         client.close()
         assert process.stderr.readline().startswith("a request was refused with 500: no signing key is configured")
         process.terminate()
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.wait()

@@ -19,7 +19,7 @@ from .calls import (
     wait_call,
 )
 from .errors import Duration, StepArgumentError, StepNotAwaitedError
-from .event import Event, OutgoingEvent
+from .event import Data, Event, OutgoingEvent
 from .failures import leaves_of, takes_call_for_result, text_of
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class AsyncStep(AsyncStepRunner):
         if_: str | None = None,
         timeout: Duration | None = None,
         lookback: Duration | Literal["run"] | None = None,
-    ) -> StepCoroutine[Event | None]:
+    ) -> StepCoroutine[Event[Data] | None]:
         """As `Step.wait_for_event`."""
         return PendingStep(self._scope, wait_call(id, event, match, if_, timeout, lookback))
 

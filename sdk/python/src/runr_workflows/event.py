@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, Generic, NotRequired, TypedDict
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # type checkers know it without the package
+
+    Data = TypeVar("Data", bound=Mapping[str, Any], default=dict[str, Any])
+else:
+    from typing import TypeVar
+
+    Data = TypeVar("Data")
 
 
-class Event(TypedDict):
-    """An event that was received. `id` is the engine's ULID, `ts` unix milliseconds."""
+class Event(TypedDict, Generic[Data]):
+    """An event that was received. `id` is the engine's ULID, `ts` unix milliseconds.
+
+    `Event[Shipped]` says what its data is taken for, with a TypedDict; without one it is a `dict[str, Any]`. Nobody
+    checks it on its way in.
+    """
 
     id: str
     name: str
-    data: dict[str, Any]
+    data: Data
     ts: int
 
 

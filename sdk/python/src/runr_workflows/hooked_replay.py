@@ -35,7 +35,7 @@ class HookedReplay(Replay):
     """Calls the hooks of steps, and gives values through `encode` and `decode`."""
 
     hooks: Hooks
-    context: Context | None = None
+    context: Context[Any] | None = None
     """Of the invocation, once it has begun."""
 
     def __init__(self, *args: Any, capture_input: bool, **options: Any) -> None:

@@ -103,7 +103,7 @@ class Hooks:
 
     def _around_sync(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(fn)
-        def hooked(ctx: Context, step: Any) -> Any:
+        def hooked(ctx: Context[Any], step: Any) -> Any:
             outcome: InvocationOutcome | None = None
             try:
                 drive(self._before(ctx), _call)
@@ -122,7 +122,7 @@ class Hooks:
 
     def _around_async(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(fn)
-        async def hooked(ctx: Context, step: Any) -> Any:
+        async def hooked(ctx: Context[Any], step: Any) -> Any:
             outcome: InvocationOutcome | None = None
             try:
                 await drive_async(self._before(ctx), _await)
@@ -139,7 +139,7 @@ class Hooks:
 
         return hooked
 
-    async def _after_async(self, ctx: Context, outcome: InvocationOutcome | None) -> None:
+    async def _after_async(self, ctx: Context[Any], outcome: InvocationOutcome | None) -> None:
         """As `_after`, in the task of the workflow function, in whose context the hooks of the start were called."""
         try:
             await drive_async(self._after(ctx, outcome), _await)
@@ -147,12 +147,12 @@ class Hooks:
             if not ctx.keeper().is_over:
                 _log.warning("invocation_ends was cancelled: the result stands")
 
-    def _before(self, ctx: Context) -> Flow:
+    def _before(self, ctx: Context[Any]) -> Flow:
         ctx.introduce()
         ctx.event = {**ctx.event, "data": (yield from self.decode(ctx.event["data"], "event"))}
         yield from self._all(self._starts, ctx)
 
-    def _after(self, ctx: Context, outcome: InvocationOutcome | None) -> Flow:
+    def _after(self, ctx: Context[Any], outcome: InvocationOutcome | None) -> Flow:
         if outcome is not None:
             yield from self._all_logged(self._ends, ctx, outcome)
 
@@ -178,7 +178,7 @@ def _returned(value: object) -> InvocationOutcome:
     return InvocationOutcome("completed") if failure is None else _failed(failure.name, failure.message)
 
 
-def _raised(error: BaseException, ctx: Context) -> InvocationOutcome | None:
+def _raised(error: BaseException, ctx: Context[Any]) -> InvocationOutcome | None:
     """What is told of the end of a workflow function that raised; None where nothing can be told any more."""
     if isinstance(error, GeneratorExit):
         return None

@@ -57,10 +57,10 @@ class Middleware:
     step calls `decode`, and neither `step_starts` nor `step_ends`.
     """
 
-    def invocation_starts(self, ctx: Context) -> Awaitable[None] | None:
+    def invocation_starts(self, ctx: Context[Any]) -> Awaitable[None] | None:
         """The workflow function is about to be called; `ctx.event` is decoded."""
 
-    def invocation_ends(self, ctx: Context, outcome: InvocationOutcome) -> Awaitable[None] | None:
+    def invocation_ends(self, ctx: Context[Any], outcome: InvocationOutcome) -> Awaitable[None] | None:
         """It has returned, raised, or is left at a step."""
 
     def step_starts(self, step: StepInfo) -> Awaitable[None] | None:

@@ -58,7 +58,7 @@ class ExecuteRequest:
     parent_run_id: str | None
     replay: bool
     test: bool
-    event: Event
+    event: Event[Any]
     steps: Mapping[str, Mapping[str, Any]]
     max_ops: int = 1
     budget_ms: int | None = None
@@ -168,7 +168,7 @@ def _execute(request: dict[str, Any]) -> ExecuteRequest:
         parent_run_id=run.get("parent_run_id"),
         replay=run.get("replay") is True,
         test=run.get("test") is True,
-        event=cast(Event, event),
+        event=cast(Event[Any], event),
         steps=steps,
         max_ops=_count(request, "max_ops") or 1,
         budget_ms=_count(request, "budget_ms"),

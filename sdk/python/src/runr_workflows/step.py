@@ -18,7 +18,7 @@ from .calls import (
 )
 from .drive import drive
 from .errors import Duration, NonRetriableError
-from .event import Event, OutgoingEvent
+from .event import Data, Event, OutgoingEvent
 from .replay import Body, Replay
 
 if TYPE_CHECKING:
@@ -71,13 +71,14 @@ class Step(StepRunner):
         if_: str | None = None,
         timeout: Duration | None = None,
         lookback: Duration | Literal["run"] | None = None,
-    ) -> Event | None:
+    ) -> Event[Data] | None:
         """The next event of that name for which `match` and `if_` hold, or None at the timeout (7 days by default).
 
         `match="data.order_id"` means that trigger event and incoming event agree there. Only events that arrive after
         the wait began count, unless `lookback` says how far back to look (a duration, or "run").
         """
-        return cast(Event | None, self._perform(wait_call(id, event, match, if_, timeout, lookback)))
+        found: Event[Data] | None = self._perform(wait_call(id, event, match, if_, timeout, lookback))
+        return found
 
     @overload
     def invoke(

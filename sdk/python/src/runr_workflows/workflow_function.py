@@ -11,5 +11,5 @@ from .step import Step
 
 T = TypeVar("T")
 
-WorkflowFunction = Callable[[Context, AsyncStep], Coroutine[Any, Any, T]] | Callable[[Context, Step], T]
+WorkflowFunction = Callable[[Context[Any], AsyncStep], Coroutine[Any, Any, T]] | Callable[[Context[Any], Step], T]
 """A function that `@wf.workflow` has registered; T is what it returns, through JSON."""

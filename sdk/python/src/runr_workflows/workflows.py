@@ -46,8 +46,8 @@ _NEEDS_GRPC = (
 _log = logging.getLogger("runr_workflows")
 
 AnyEndpoint = TypeVar("AnyEndpoint", bound=Endpoint)
-SyncFunction = TypeVar("SyncFunction", bound=Callable[[Context, Step], Any])
-AsyncFunction = TypeVar("AsyncFunction", bound=Callable[[Context, AsyncStep], Coroutine[Any, Any, Any]])
+SyncFunction = TypeVar("SyncFunction", bound=Callable[[Context[Any], Step], Any])
+AsyncFunction = TypeVar("AsyncFunction", bound=Callable[[Context[Any], AsyncStep], Coroutine[Any, Any, Any]])
 
 
 class WorkflowDecorator(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any, assert_type
+from typing import Any, TypedDict, assert_type
 
 from runr_workflows import AsyncStep, Context, Event, Middleware, Step, StepInfo, Workflows
 from runr_workflows.client import AsyncClient, AsyncRunHandle, Client, Run, RunDetail, RunHandle, SentEvent
@@ -66,6 +66,44 @@ async def child(ctx: Context, step: AsyncStep) -> int:
         task = tasks.create_task(step.run("c", len, "x"))
     assert_type(task.result(), int)
     return 1
+
+
+class Order(TypedDict):
+    order_id: str
+    total: int
+
+
+class Shipped(TypedDict):
+    carrier: str
+
+
+def receipt_of(order: Order) -> str:
+    return order["order_id"]
+
+
+@wf.workflow("receipt", triggers=[{"event": "order.paid"}])
+def receipt(ctx: Context[Order], step: Step) -> str:
+    assert_type(ctx.event, Event[Order])
+    assert_type(ctx.event["data"]["total"], int)
+    shipped: Event[Shipped] | None = step.wait_for_event("shipped", "order.shipped", match="data.order_id")
+    if shipped is not None:
+        assert_type(shipped["data"]["carrier"], str)
+    return step.run("print", receipt_of, ctx.event["data"])
+
+
+@wf.workflow("receipt-async", triggers=[{"event": "order.paid"}])
+async def receipt_async(ctx: Context[Order], step: AsyncStep) -> str:
+    shipped: Event[Shipped] | None = await step.wait_for_event("shipped", "order.shipped", match="data.order_id")
+    if shipped is not None:
+        assert_type(shipped["data"]["carrier"], str)
+    assert_type(await step.invoke("receipt", receipt, data={"order_id": "o-1", "total": 1}), str)
+    return ctx.event["data"]["order_id"]
+
+
+def start_typed() -> None:
+    with Client() as client:
+        assert_type(client.start(receipt, {"order_id": "o-1", "total": 1}).result(), str)
+    assert_type(TestEngine(wf).run(receipt_async, {"order_id": "o-1", "total": 1}).output, str)
 
 
 def plain_call(ctx: Context, step: Step) -> None:

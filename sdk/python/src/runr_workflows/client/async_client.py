@@ -88,14 +88,14 @@ class AsyncClient:
     @overload
     async def start(
         self,
-        workflow: Callable[[Context, AsyncStep], Coroutine[Any, Any, T]],
+        workflow: Callable[[Context[Any], AsyncStep], Coroutine[Any, Any, T]],
         data: Mapping[str, Any] | None = None,
         **options: Unpack[StartOptions],
     ) -> AsyncRunHandle[T]: ...
     @overload
     async def start(
         self,
-        workflow: Callable[[Context, Step], T],
+        workflow: Callable[[Context[Any], Step], T],
         data: Mapping[str, Any] | None = None,
         **options: Unpack[StartOptions],
     ) -> AsyncRunHandle[T]: ...

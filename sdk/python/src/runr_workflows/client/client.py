@@ -90,14 +90,14 @@ class Client:
     @overload
     def start(
         self,
-        workflow: Callable[[Context, AsyncStep], Coroutine[Any, Any, T]],
+        workflow: Callable[[Context[Any], AsyncStep], Coroutine[Any, Any, T]],
         data: Mapping[str, Any] | None = None,
         **options: Unpack[StartOptions],
     ) -> RunHandle[T]: ...
     @overload
     def start(
         self,
-        workflow: Callable[[Context, Step], T],
+        workflow: Callable[[Context[Any], Step], T],
         data: Mapping[str, Any] | None = None,
         **options: Unpack[StartOptions],
     ) -> RunHandle[T]: ...
