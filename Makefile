@@ -77,8 +77,9 @@ proto-check: $(STAMP) ## The generated code is that of the protos
 	  diff -r --exclude=__pycache__ "$$out" proto/gen/python || \
 	  { echo "proto/gen/python differs from proto/: run make proto" >&2; exit 1; }
 
-reference: $(STAMP) ## Write the reference pages of the SDKs from their docstrings
+reference: $(STAMP) ## Write the reference pages of the SDKs from their docstrings, that of the commands from the parser
 	$(BIN)/python -m sdk.reference
+	$(BIN)/python -m services.cli.command_page > docs/reference/command-line.md
 
 clean: ## Remove the environment and what tools have cached
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis sdk/node/node_modules sdk/node/build sdk/node/dist

@@ -1,5 +1,7 @@
 """Fixtures that every kind of test may use. A server starts only when a test asks for it."""
 
+import os
+
 from tests.support.hand import hand
 from tests.support.live_rows import recorder, rows
 from tests.support.nats import _prefixes, nats_prefix, nats_stack, nats_url
@@ -32,3 +34,6 @@ __all__ = [
     "sealer",
     "tenant",
 ]
+
+# What whoever runs the tests has logged in to is not what tests work with.
+os.environ["XDG_CONFIG_HOME"] = os.devnull

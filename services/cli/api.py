@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
 
 from services.cli.failure import Failure
+from services.cli.server_events import ServerEvent, server_events
 
 _TIMEOUT_S = 60.0
+# A stream says something every 15 s.
+_STREAM = aiohttp.ClientTimeout(total=None, sock_connect=20.0, sock_read=45.0)
 
 
 class ApiFailure(Failure):
@@ -49,6 +54,19 @@ class ApiClient:
         """The JSON of a GET as it was written, for payloads that are to stay byte for byte. Raises ApiFailure."""
         return (await self._ask("GET", path, None, None))[0]
 
+    @asynccontextmanager
+    async def stream(self, path: str, last_id: str = "") -> AsyncIterator[AsyncIterator[ServerEvent]]:
+        """Server-Sent Events behind the one with this id, once the API has begun to tell them. Raises ApiFailure."""
+        url = f"{self._base}{path}"
+        headers = {"Accept": "text/event-stream", **({"Last-Event-ID": last_id} if last_id else {})}
+        try:
+            async with self._session.get(url, headers=headers, timeout=_STREAM) as answer:
+                if answer.status >= 400:
+                    raise _refused("GET", url, answer.status, await answer.text(errors="replace"))
+                yield server_events(answer.content.iter_any())
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise ApiFailure(f"GET {url}: {_reason(error)}", 0) from error
+
     async def _ask(self, method: str, path: str, body: Any, raw: bytes | None) -> tuple[str, Any]:
         url = f"{self._base}{path}"
         try:
@@ -56,20 +74,25 @@ class ApiClient:
                 text = await answer.text(errors="replace")
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ApiFailure(f"{method} {url}: {_reason(error)}", 0) from error
-        try:
-            content = json.loads(text) if text else None
-        except ValueError:
-            if answer.status < 400:
-                raise ApiFailure(f"{method} {url}: what answers there is not the API of RunR", 0) from None
-            content = {"title": text[:200]}
         if answer.status >= 400:
-            raise ApiFailure(f"{method} {url}: {answer.status} {_explain(content)}", answer.status)
-        return text, content
+            raise _refused(method, url, answer.status, text)
+        try:
+            return text, json.loads(text) if text else None
+        except ValueError:
+            raise ApiFailure(f"{method} {url}: what answers there is not the API of RunR", 0) from None
 
 
 def api_root(url: str) -> str:
     """The gateway's URL. That of the API, with `/api`, is what `runr dev` shows, and means the same."""
     return url.rstrip("/").removesuffix("/api").rstrip("/")
+
+
+def _refused(method: str, url: str, status: int, text: str) -> ApiFailure:
+    try:
+        content = json.loads(text) if text else None
+    except ValueError:
+        content = {"title": text[:200]}
+    return ApiFailure(f"{method} {url}: {status} {_explain(content)}", status)
 
 
 def _reason(error: Exception) -> str:

@@ -20,6 +20,7 @@ TITLES = {
     "FunctionSettings": "Calling functions",
     "QueueSettings": "Queue streams",
     "WorkflowLimits": "Limits",
+    "RateSettings": "Rate limit",
     "RetentionSettings": "Retention",
     "TelemetrySettings": "Traces",
 }
@@ -29,6 +30,8 @@ WITHOUT_EFFECT = frozenset[str]()
 """Variables that are read and checked, and change nothing in this version."""
 
 MEANINGS = {
+    "RUNR_RATE_LIMIT": "Requests a second that a token may make of each gateway; 0 is no limit. See the API's page.",
+    "RUNR_RATE_BURST": "Requests that a token may make at once where there is a limit.",
     "DATABASE_URL": "The database. Its user owns the schemas `rt` and `t_<n>`. PgBouncer only in session mode.",
     "NATS_URL": "The NATS server, with JetStream.",
     "RUNR_NATS_PREFIX": "What every stream and subject begins with; keeps stacks apart that share a NATS server.",
@@ -114,10 +117,18 @@ OUTSIDE = (
     ),
     (
         "RUNR_API_URL",
-        "`runr workflows`, `runs`, `events`; the client of an SDK",
-        "The API, as `https://runr.example.com`, with or without `/api`; the command falls back to RUNR_HOME's stack.",
+        "`runr workflows`, `runs`, `events`, `tokens`; the client of an SDK",
+        "The API, as `https://runr.example.com`, with or without `/api`; the command falls back to the current context of"
+        " `runr login`, then to RUNR_HOME's stack.",
     ),
-    ("RUNR_TOKEN", "`runr workflows`, `runs`, `events`; the client of an SDK", "A token for it."),
+    ("RUNR_TOKEN", "`runr workflows`, `runs`, `events`, `tokens`; the client of an SDK", "A token for it."),
+    ("RUNR_CONTEXT", "the same commands", "Which context of `runr login` is meant; `dev` is RUNR_HOME's stack."),
+    (
+        "RUNR_CONFIG",
+        "the same commands, `runr login`",
+        "The file of contexts; `runr/contexts.json` in XDG_CONFIG_HOME or `~/.config`.",
+    ),
+    ("RUNR_TRACEBACK", "every command", "`1`: a fault of the command itself says where in the code it happened."),
     ("RUNR_POSTGRES_BIN", "`runr dev`, tests", "A `bin` folder of Postgres 15 or newer instead of the wheel's."),
     ("RUNR_NATS_BIN", "`runr dev`, tests", "A `nats-server` program instead of the wheel's."),
     ("RUNR_WORKFLOW_SIGNING_KEY", "the function (SDK)", "The project's signing key. Without it all requests get 500."),

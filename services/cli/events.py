@@ -11,12 +11,12 @@ from urllib.parse import quote
 
 from services.cli.api import ApiClient, ApiFailure
 from services.cli.failure import Failure
+from services.cli.reach import reach_api
 from services.cli.runs.command import tell_end
 from services.cli.runs.paging import listed, most
 from services.cli.runs.payload import body_with, read_payload
 from services.cli.runs.waiting import Waiting
 from services.cli.table import counted, one_line, table
-from services.cli.workflows import reach_api
 from services.core.runtime.service import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 
 _LOOK_REFUSED = 403

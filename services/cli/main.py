@@ -1,4 +1,4 @@
-"""The `runr` command (engine section 12). Exit codes: 0 done, 1 failed, 2 wrong usage or settings.
+"""The `runr` command (engine section 12). Exit codes: 0 done, 1 failed, 2 wrong usage or settings, 130 interrupted.
 
 Each command is imported when it is the one that was given: a service must not pay for what people type.
 """
@@ -7,23 +7,32 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import io
 import os
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
+from services.cli.access.grammar import add_login, add_tokens
 from services.cli.admin.grammar import add_admin
+from services.cli.completion import SHELLS, script
 from services.cli.failure import Failure
-from services.cli.runs.grammar import add_events, add_place, add_runs, add_workflow_verbs
+from services.cli.grammar import Grammar
+from services.cli.reach import place, with_context
+from services.cli.runs.grammar import add_events, add_json, add_place, add_runs, add_workflow_verbs, verbs_of
 from services.cli.serve import MANIFOLD, MOST_PROCESSES, SERVICES, serve
 from services.core.runtime.service import EXIT_FAILED, EXIT_OK, loop_factory
 
+EXIT_INTERRUPTED = 130
+"""What shells make of a program that Ctrl-C has ended."""
+
+_TRACEBACK = "RUNR_TRACEBACK"
 _DEFINITIONS_FILE = "runr.workflows.json"
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Grammar:
     """The grammar of the command line."""
-    top = argparse.ArgumentParser(prog="runr", description="RunR workflows: a durable workflow engine.")
+    top = Grammar(prog="runr", description="RunR workflows: a durable workflow engine.")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     part = commands.add_parser("dev", help="everything on this machine: Postgres, NATS and the four services")
@@ -31,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
     part.add_argument("--function", metavar="URL", help="register this function with the default project and sync it")
 
     part = commands.add_parser("serve", help="run one service, or all of them in one process")
-    part.add_argument("service", choices=[*SERVICES, "all"])
+    part.add_argument("service", choices=[*SERVICES, "all"], help="which one")
     part.add_argument(
         "--processes",
         type=int,
@@ -41,11 +50,12 @@ def parser() -> argparse.ArgumentParser:
         help="of the executor: so many processes of it, one for a core, which share its gRPC address (default: 1)",
     )
 
-    commands.add_parser("migrate", help="bring the database at DATABASE_URL to this version's schema")
+    part = commands.add_parser("migrate", help="bring the database at DATABASE_URL to this version's schema")
+    add_json(part, "print what was applied as JSON")
     add_admin(commands)
     commands.add_parser("doctor", help="check the database, NATS and the services")
     part = commands.add_parser("workflows", help="the workflows of a project")
-    verbs = part.add_subparsers(dest="verb", required=True, metavar="VERB")
+    verbs = verbs_of(part)
     add_workflow_verbs(verbs)
     part = verbs.add_parser("sync", help="ask the function for its workflows and declare them")
     add_place(part)
@@ -56,13 +66,17 @@ def parser() -> argparse.ArgumentParser:
         help=f"store this list first, which stands in where the function cannot be reached"
         f" (default: {_DEFINITIONS_FILE})",
     )
-    part.add_argument("--json", action="store_true", help="print the API's answer")
+    add_json(part, "print the API's answer")
     _add_check(verbs)
     add_runs(commands)
     add_events(commands)
+    add_tokens(commands)
+    add_login(commands)
 
     _add_conformance(commands)
     commands.add_parser("demo", help="watch an order workflow survive a kill -9")
+    part = commands.add_parser("completion", help="print what makes a shell complete the words of runr")
+    part.add_argument("shell", choices=SHELLS, help="which shell")
     return top
 
 
@@ -91,59 +105,91 @@ def _add_conformance(commands: Any) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
-    grammar = parser()
-    given = grammar.parse_args(argv)
-    if given.command == "serve":
-        if given.processes > 1 and given.service != MANIFOLD:
-            grammar.error(f"--processes is for `serve {MANIFOLD}`: start {given.service} once for each replica")
-        return serve(given.service, os.environ, processes=given.processes)
+    command = ""
     try:
-        with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            return runner.run(_command(given))
+        grammar = parser()
+        given = grammar.parse_args(argv)
+        command = f" {given.command}"
+        if given.command == "serve":
+            if given.processes > 1 and given.service != MANIFOLD:
+                grammar.error(f"--processes is for `serve {MANIFOLD}`: start {given.service} once for each replica")
+            return serve(given.service, os.environ, processes=given.processes)
+        return _run(given, grammar)
     except Failure as failure:
-        sys.stderr.write(f"runr {given.command}: {failure}\n")
+        sys.stderr.write(f"runr{command}: {failure}\n")
         return failure.code
     except BrokenPipeError:
         # Whoever read our output has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OK
     except (KeyboardInterrupt, asyncio.CancelledError):
+        return EXIT_INTERRUPTED
+    except Exception as error:
+        if os.environ.get(_TRACEBACK):
+            raise
+        sys.stderr.write(
+            f"runr{command}: a fault of ours: {type(error).__name__}: {error}\n"
+            f"With {_TRACEBACK}=1 it says where; please report that\n"
+        )
         return EXIT_FAILED
 
 
-def _command(given: argparse.Namespace) -> Coroutine[Any, Any, int]:
+def _run(given: argparse.Namespace, grammar: Grammar) -> int:
+    """A command that is not a service."""
+    # What a terminal cannot show is shown as it can.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    if given.command == "completion":
+        sys.stdout.write(script(given.shell, grammar))
+        return EXIT_OK
+    environ = with_context(os.environ, getattr(given, "context", None))
+    place(environ, given)
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        return runner.run(_command(given, environ))
+
+
+def _command(given: argparse.Namespace, environ: Mapping[str, str]) -> Coroutine[Any, Any, int]:
     match given.command:
         case "dev":
             from services.cli import dev
 
-            return dev.run(os.environ, port=given.port, function=given.function)
+            return dev.run(environ, port=given.port, function=given.function)
         case "migrate":
             from services.cli import migrate
 
-            return migrate.run(os.environ)
+            return migrate.run(environ, as_json=given.json)
         case "admin":
             from services.cli.admin import command as admin
 
-            return admin.run(os.environ, given)
+            return admin.run(environ, given)
         case "doctor":
             from services.cli import doctor
 
-            return doctor.run(os.environ)
+            return doctor.run(environ)
         case "workflows":
-            return _workflows(given)
+            return _workflows(given, environ)
         case "runs":
             from services.cli.runs import command as runs
 
-            return runs.run(os.environ, given)
+            return runs.run(environ, given)
+        case "tokens":
+            from services.cli.access import tokens
+
+            return tokens.run(environ, given)
+        case "login" | "logout" | "contexts":
+            from services.cli.access import login
+
+            return login.run(environ, given)
         case "events":
             from services.cli import events
 
-            return events.run(os.environ, given)
+            return events.run(environ, given)
         case "conformance":
             from services.cli.conformance import command
 
             return command.run(
-                os.environ,
+                environ,
                 url=given.url,
                 key=given.key,
                 fallback_key=given.fallback_key,
@@ -156,16 +202,16 @@ def _command(given: argparse.Namespace) -> Coroutine[Any, Any, int]:
         case _:
             from services.cli import demo
 
-            return demo.run(os.environ)
+            return demo.run(environ)
 
 
-def _workflows(given: argparse.Namespace) -> Coroutine[Any, Any, int]:
+def _workflows(given: argparse.Namespace, environ: Mapping[str, str]) -> Coroutine[Any, Any, int]:
     match given.verb:
         case "check":
             from services.cli.check import command as check
 
             return check.run(
-                os.environ,
+                environ,
                 project=given.project,
                 tenant=given.tenant,
                 url=given.url,
@@ -178,16 +224,20 @@ def _workflows(given: argparse.Namespace) -> Coroutine[Any, Any, int]:
         case "list":
             from services.cli import workflow_list
 
-            return workflow_list.run(os.environ, given)
+            return workflow_list.run(environ, given)
+        case "logs":
+            from services.cli import workflow_logs
+
+            return workflow_logs.run(environ, given)
         case "pause" | "resume":
             from services.cli import workflow_pause
 
-            return workflow_pause.run(os.environ, given)
+            return workflow_pause.run(environ, given)
         case _:
             from services.cli import workflows
 
             return workflows.sync(
-                os.environ, project=given.project, tenant=given.tenant, file=given.file, as_json=given.json
+                environ, project=given.project, tenant=given.tenant, file=given.file, as_json=given.json
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping
 
@@ -13,7 +14,7 @@ from services.core.store.connect_fault import CONNECT_FAULTS, connect_fault
 from services.core.store.migrate import MigrationMismatch, migrate
 
 
-async def run(environ: Mapping[str, str]) -> int:
+async def run(environ: Mapping[str, str], *, as_json: bool = False) -> int:
     """Applies what is missing and lists it; safe to run twice and at once."""
     try:
         settings = load(DatabaseSettings, environ)
@@ -25,6 +26,9 @@ async def run(environ: Mapping[str, str]) -> int:
         raise Failure(connect_fault(error, settings.url)) from error
     except MigrationMismatch as error:
         raise Failure(f"{error}: this database belongs to another version of RunR") from error
+    if as_json:
+        sys.stdout.write(json.dumps({"applied": list(applied)}) + "\n")
+        return EXIT_OK
     for name in applied:
         sys.stdout.write(f"applied {name}\n")
     sys.stdout.write("the schema is up to date\n")

@@ -9,9 +9,9 @@ from typing import Any
 from urllib.parse import quote
 
 from services.cli.api import ApiClient
+from services.cli.reach import reach_api
 from services.cli.runs.paging import listed, most
 from services.cli.table import table
-from services.cli.workflows import reach_api
 from services.core.runtime.service import EXIT_OK
 
 

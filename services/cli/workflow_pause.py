@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from urllib.parse import quote
 
 from services.cli.api import ApiClient
-from services.cli.workflows import reach_api
+from services.cli.reach import reach_api
 from services.core.runtime.service import EXIT_OK
 
 

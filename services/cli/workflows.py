@@ -14,12 +14,10 @@ from typing import Any
 from urllib.parse import quote
 
 from services.cli.api import ApiClient
-from services.cli.failure import Failure
-from services.cli.function import is_http_url
 from services.cli.json_input import read_json
+from services.cli.reach import reach_api
 from services.cli.table import counted
-from services.core.runtime.service import EXIT_FAILED, EXIT_OK, EXIT_USAGE
-from services.embedded.home import Home
+from services.core.runtime.service import EXIT_FAILED, EXIT_OK
 
 
 async def sync(
@@ -39,24 +37,6 @@ async def sync(
     else:
         _tell(project, synced, stored)
     return EXIT_FAILED if synced["sync"]["status"] == "failed" else EXIT_OK
-
-
-def reach_api(environ: Mapping[str, str]) -> tuple[str, str]:
-    """URL and token of the API: RUNR_API_URL and RUNR_TOKEN, else those of the stack in the home. Raises Failure."""
-    home = Home.of(environ)
-    stack = home.recall("stack.json")
-    base = environ.get("RUNR_API_URL") or stack.get("api_url", "")
-    # The token of a stack is for that stack: it is not shown to another one.
-    token = environ.get("RUNR_TOKEN") or ("" if environ.get("RUNR_API_URL") else stack.get("token", ""))
-    if not base:
-        raise Failure(
-            f"no stack of `runr dev` in {home.path}: go to its folder, set RUNR_HOME, or set RUNR_API_URL", EXIT_USAGE
-        )
-    if not token:
-        raise Failure("RUNR_TOKEN is not set: a token for the API at RUNR_API_URL", EXIT_USAGE)
-    if not is_http_url(base):
-        raise Failure(f"RUNR_API_URL is {base}: it must begin with http:// or https:// and name a host", EXIT_USAGE)
-    return base, token
 
 
 def _tell(project: str, synced: Mapping[str, Any], stored: Mapping[str, Any] | None) -> None:

@@ -51,7 +51,17 @@ async def command_line(rest: Rest, shell: PageShell) -> None:
     said = await shell.block(0, ("01KB8V2T1XQ4T5S0Z6WJ7N8M9P", run))
     assert '"HELLO, ADA!"' in said.out
     assert f"Run {run} of hello" in said.out
+    assert "  created hello, api" in said.out
     assert "0 runs" in (await shell.block(1, ("ship", "hello"))).out
+    (shell.folder / "token.txt").write_text(rest.token)
+    kept = await shell.block(2, ("https://runr.example.com", rest.base))
+    assert f"prod is the current context: {rest.base} as a token of the installation" in kept.out
+    assert run in kept.out
+    made = (shell.folder / "deploy.token").read_text().strip()
+    assert "deploy" in kept.out
+    assert made not in kept.out
+    assert (await rest.call("GET", "/projects", token=made)).status == 200
+    assert (await rest.call("POST", "/projects", {"slug": "p"}, token=made)).status == 403
 
 
 async def cron(rest: Rest, shell: PageShell) -> None:

@@ -13,6 +13,7 @@ from services.cli import workflows
 from services.cli.api import ApiClient, ApiFailure
 from services.cli.dev import Dev
 from services.cli.failure import Failure
+from services.cli.reach import reach_api
 from services.embedded.home import Home
 
 SYNC = "/api/projects/default/workflows/sync"
@@ -50,7 +51,7 @@ async def test_what_is_not_our_api_is_told() -> None:
 @pytest.mark.parametrize("url", ["127.0.0.1:8080", "localhost:8080/api", "ftp://there", "http://", "http://a:b"])
 def test_a_url_without_scheme_or_host_is_refused_before_it_is_called(url: str, tmp_path: Path) -> None:
     with pytest.raises(Failure, match=r"RUNR_API_URL is .*: it must begin with http:// or https://") as told:
-        workflows.reach_api(environ(url, tmp_path))
+        reach_api(environ(url, tmp_path))
     assert told.value.code == 2
 
 

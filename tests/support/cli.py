@@ -39,7 +39,8 @@ class Shell:
 
     def __init__(self, rest: Rest, folder: Path, **environ: str) -> None:
         self._folder = folder
-        self._environ = {"RUNR_API_URL": rest.base, "RUNR_TOKEN": rest.token, "RUNR_HOME": str(folder), **environ}
+        known = {"RUNR_API_URL": rest.base, "RUNR_TOKEN": rest.token, "RUNR_HOME": str(folder)}
+        self._environ = {**known, "RUNR_CONFIG": str(folder / "contexts.json"), **environ}
 
     async def runr(self, *words: str, stdin: str = "") -> Said:
         """One command, once it has ended."""

@@ -36,6 +36,7 @@ class PageShell:
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": os.pathsep.join(sys.path),
             "RUNR_HOME": str(folder),
+            "RUNR_CONFIG": str(folder / "contexts.json"),
             "RUNR_API_URL": rest.base,
             "RUNR_TOKEN": rest.token,
             "API": f"{rest.base}/api",

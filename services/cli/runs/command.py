@@ -11,15 +11,16 @@ from urllib.parse import quote
 
 from services.cli.api import ApiClient, ApiFailure
 from services.cli.failure import Failure
+from services.cli.reach import reach_api
 from services.cli.runs import jobs
 from services.cli.runs.filtered import is_bulk, query
+from services.cli.runs.logs import logs
 from services.cli.runs.paging import listed, most
 from services.cli.runs.payload import body_with, read_payload
 from services.cli.runs.show import run_shown
 from services.cli.runs.waiting import Ended, Waiting
 from services.cli.table import table
 from services.cli.timeline import instant
-from services.cli.workflows import reach_api
 from services.core.runtime.service import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 
 
@@ -32,6 +33,8 @@ async def run(environ: Mapping[str, str], given: argparse.Namespace) -> int:
                 return await _list(api, given)
             case "show":
                 return await _show(api, given)
+            case "logs":
+                return await logs(api, given)
             case "start":
                 return await _start(api, given)
             case "job":

@@ -12,25 +12,35 @@ _DATA_HELP = "JSON, or @FILE, or - for stdin"
 def add_place(part: argparse.ArgumentParser, *, project: bool = True) -> None:
     """Whose things are meant."""
     if project:
-        part.add_argument("--project", metavar="SLUG", default="default", help="the project (default: default)")
+        part.add_argument("--project", metavar="SLUG", help="the project (default: the context's, or default)")
     part.add_argument("--tenant", metavar="SLUG", help="one of the token's tenants (default: its own)")
+    part.add_argument("--context", metavar="NAME", help="which API: a name of `runr contexts list`, or dev")
+    part.set_defaults(has_project=project)
 
 
 def add_runs(commands: Any) -> None:
     """`runr runs`."""
-    verbs = _verbs(commands.add_parser("runs", help="look at runs, start them, let them go on"))
+    verbs = verbs_of(commands.add_parser("runs", help="look at runs, start them, let them go on"))
 
     part = verbs.add_parser("list", help="runs, newest first")
     add_place(part)
     _add_filter(part)
     add_paging(part)
-    _add_json(part)
+    add_json(part)
 
     part = verbs.add_parser("show", help="one run: its steps with attempts and times, its output or error")
     part.add_argument("run", metavar="RUN", help="the id of a run")
     add_place(part, project=False)
     _add_wait(part, "wait for its end first; exit code 1 unless it completes")
-    _add_json(part)
+    add_json(part)
+
+    part = verbs.add_parser("logs", help="what happened to a run, line by line")
+    part.add_argument("run", metavar="RUN", help="the id of a run")
+    add_place(part, project=False)
+    part.add_argument(
+        "-f", "--follow", action="store_true", help="go on until it has ended; exit code 1 unless it completes"
+    )
+    add_json(part, "print a JSON object for each line")
 
     part = verbs.add_parser("start", help="start a run of a workflow")
     part.add_argument("workflow", metavar="WORKFLOW")
@@ -43,7 +53,7 @@ def add_runs(commands: Any) -> None:
     part.add_argument("--tag", metavar="TAG", action="append", default=[], help="a tag of the run; repeat")
     part.add_argument("--test", action="store_true", help="mark it as a test run")
     _add_wait(part, "wait for its end and print its output; exit code 1 unless it completes")
-    _add_json(part)
+    add_json(part)
 
     for verb, does in (
         ("cancel", "cancel active runs"),
@@ -57,7 +67,7 @@ def add_runs(commands: Any) -> None:
     add_place(part, project=False)
     part.add_argument("--stop", action="store_true", help="stop it; what it has done stays done")
     _add_wait(part, "wait for its end; exit code 1 unless all its runs were done")
-    _add_json(part)
+    add_json(part)
 
 
 def _add_change(verbs: Any, verb: str, does: str) -> None:
@@ -72,12 +82,12 @@ def _add_change(verbs: Any, verb: str, does: str) -> None:
         part.add_argument("--from-step", metavar="STEP", help="keep the results of the steps before this one")
         part.add_argument("--data", metavar="JSON", help=f"other data of the event: {_DATA_HELP}")
     _add_wait(part, "wait for the ends of the runs, or of the job that does what a filter finds")
-    _add_json(part)
+    add_json(part)
 
 
 def add_events(commands: Any) -> None:
     """`runr events`."""
-    verbs = _verbs(commands.add_parser("events", help="send events and look at them"))
+    verbs = verbs_of(commands.add_parser("events", help="send events and look at them"))
 
     part = verbs.add_parser("send", help="send an event")
     part.add_argument("name", metavar="NAME", nargs="?", help="its name, as order.created")
@@ -87,7 +97,7 @@ def add_events(commands: Any) -> None:
     part.add_argument("--file", metavar="FILE", help="send the event, or the list of events, in this file; - for stdin")
     part.add_argument("--test", action="store_true", help="runs that it starts are test runs")
     _add_wait(part, "wait for the ends of the runs that it starts; exit code 1 unless all complete")
-    _add_json(part)
+    add_json(part)
 
     part = verbs.add_parser("list", help="events, newest first")
     add_place(part, project=False)
@@ -97,7 +107,7 @@ def add_events(commands: Any) -> None:
     part.add_argument("--from", dest="since", metavar="TIME", help="received since, as 2026-10-31T08:00:00Z")
     part.add_argument("--to", dest="until", metavar="TIME", help="received before")
     add_paging(part)
-    _add_json(part)
+    add_json(part)
 
 
 def add_workflow_verbs(verbs: Any) -> None:
@@ -106,7 +116,7 @@ def add_workflow_verbs(verbs: Any) -> None:
     add_place(part)
     part.add_argument("--archived", action="store_true", help="also those that are declared no more")
     add_paging(part)
-    _add_json(part)
+    add_json(part)
 
     for verb, does in (
         ("pause", "triggers and the API start no runs of these workflows; runs in progress go on"),
@@ -115,7 +125,14 @@ def add_workflow_verbs(verbs: Any) -> None:
         part = verbs.add_parser(verb, help=does)
         part.add_argument("workflow", metavar="WORKFLOW", nargs="+")
         add_place(part)
-        _add_json(part)
+        add_json(part)
+
+    part = verbs.add_parser("logs", help="the newest runs and what became of them, a line each")
+    part.add_argument("workflow", metavar="WORKFLOW", nargs="?", help="of this workflow (default: of all)")
+    add_place(part)
+    part.add_argument("-f", "--follow", action="store_true", help="go on, with a line for each that comes or changes")
+    part.add_argument("--limit", metavar="N", type=int, default=20, help="old ones first, at most 200 (default: 20)")
+    add_json(part, "print each run as the API shows it")
 
 
 def add_paging(part: argparse.ArgumentParser) -> None:
@@ -125,7 +142,8 @@ def add_paging(part: argparse.ArgumentParser) -> None:
     group.add_argument("--all", action="store_true", help="all rows")
 
 
-def _verbs(part: argparse.ArgumentParser) -> Any:
+def verbs_of(part: argparse.ArgumentParser) -> Any:
+    """Where the verbs of a command are added."""
     return part.add_subparsers(dest="verb", required=True, metavar="VERB")
 
 
@@ -149,5 +167,6 @@ def _add_wait(part: argparse.ArgumentParser, about: str) -> None:
     part.add_argument("--timeout", metavar="SECONDS", type=float, help="of --wait (default: none)")
 
 
-def _add_json(part: argparse.ArgumentParser) -> None:
-    part.add_argument("--json", action="store_true", help="print the API's answers")
+def add_json(part: argparse.ArgumentParser, about: str = "print the API's answers") -> None:
+    """`--json`: an output for programs."""
+    part.add_argument("--json", action="store_true", help=about)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -14,13 +15,10 @@ import msgspec
 
 from services.cli.api import ApiClient, ApiFailure
 from services.cli.failure import Failure
+from services.cli.runs.following import AWAY, AWAY_S, Change, changes
 from services.cli.table import one_line
 
-_SHORTEST_WAIT_S, _LONGEST_WAIT_S = 2, 20
-# What is told while waiting must cost little, however long a run's history is.
-_LOOK_SHARE = 10
-_AWAY = (0, 429, 502, 503, 504)
-_AWAY_S = 60.0
+_LONGEST_WAIT_S = 20
 _PAUSE_S = 1.0
 
 
@@ -67,38 +65,53 @@ class Waiting:
 
     async def end(self, run_id: str) -> Ended:
         """The end of a run. Raises Failure after the timeout, or when the API is away for long."""
-        path = f"/api/runs/{quote(run_id, safe='')}"
-        status, wait_s = "not known", float(_SHORTEST_WAIT_S)
-        seen: dict[str, str] = {}
-        began = answered = monotonic()
+        states: dict[str, str] = {}
+        began = monotonic()
+        if self._live:
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    await self._watch(run_id, states)
+            except TimeoutError:
+                raise self._late(run_id, states) from None
+        return await self._result(run_id, states, began)
+
+    async def _watch(self, run_id: str, states: dict[str, str]) -> None:
+        """Tell what happens, until the run has ended."""
+        async with aclosing(changes(self._api, run_id)) as told:
+            async for change in told:
+                _tell(states, change)
+
+    async def _result(self, run_id: str, states: dict[str, str], began: float) -> Ended:
+        path = f"/api/runs/{quote(run_id, safe='')}/result"
+        answered = monotonic()
         while True:
             left_s = _LONGEST_WAIT_S if self._timeout_s is None else began + self._timeout_s - monotonic()
             try:
-                text = await self._api.text(f"{path}/result?wait={max(int(min(wait_s, left_s)), 1)}")
+                text = await self._api.text(f"{path}?wait={max(int(min(_LONGEST_WAIT_S, left_s)), 1)}")
+                answered = monotonic()
                 found = msgspec.json.decode(text, type=_Result)
+                states[""] = found.status
                 if found.ended:
                     return Ended(found.id, found.status, text, bytes(found.output).decode(), found.error)
-                status, looked = found.status, monotonic()
-                if self._live:
-                    _tell(seen, await self._api.call("GET", path))
-                    wait_s = min(max(_SHORTEST_WAIT_S, _LOOK_SHARE * (monotonic() - looked)), _LONGEST_WAIT_S)
-                answered = monotonic()
             except ApiFailure as failure:
-                if failure.status not in _AWAY or monotonic() - answered > _AWAY_S:
+                if failure.status not in AWAY or monotonic() - answered > AWAY_S:
                     raise
                 await asyncio.sleep(_PAUSE_S)
             if self._timeout_s is not None and monotonic() - began >= self._timeout_s:
-                raise Failure(
-                    f"run {run_id} has not ended after {self._timeout_s:g} s and goes on; its status is {status}."
-                    f" Look at it with `runr runs show {run_id}`"
-                )
+                raise self._late(run_id, states)
+
+    def _late(self, run_id: str, states: Mapping[str, str]) -> Failure:
+        return Failure(
+            f"run {run_id} has not ended after {self._timeout_s:g} s and goes on;"
+            f" its status is {states.get('', 'not known')}. Look at it with `runr runs show {run_id}`"
+        )
 
 
-def _tell(seen: dict[str, str], run: Mapping[str, Any]) -> None:
-    """What has changed of a run since it was looked at."""
-    states = {"": run["status"], **{step["id"]: step["status"] for step in run["steps"]}}
-    for step, status in states.items():
-        if seen.get(step) != status:
+def _tell(states: dict[str, str], change: Change) -> None:
+    """What has changed of a run since it was last told of."""
+    run = change.run
+    for step, status in (("", run["status"]), *((step["id"], step["status"]) for step in change.steps)):
+        if states.get(step) != status:
             sys.stderr.write(f"{run['id']}  {f'step {one_line(step)} ' if step else ''}{status}\n")
+            states[step] = status
     sys.stderr.flush()
-    seen.update(states)

@@ -1,0 +1,57 @@
+"""The parser of the command line: argparse, but for what it says to somebody who has mistyped."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
+
+from services.cli.suggest import did_you_mean
+
+
+class Grammar(argparse.ArgumentParser):
+    """Says what was meant where a command, a choice or an option is not there."""
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse does it; a stranger among the options is told by the command that it was given to."""
+        given, strange = self.parse_known_args(args, namespace)
+        if strange:
+            _parser_of(self, given).refuse(strange)
+        return given
+
+    def refuse(self, strange: Sequence[str]) -> NoReturn:
+        """Ends the program because of words that this command does not know."""
+        options = list(option_strings(self))
+        said = [f"{word}{did_you_mean(word.partition('=')[0], options)}" for word in strange]
+        self.error(f"not known here: {', '.join(said)}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            known = [str(choice) for choice in action.choices]
+            raise argparse.ArgumentError(
+                action, f"there is no {value}{did_you_mean(str(value), known)}; it is one of {', '.join(known)}"
+            )
+
+
+def subcommands(parser: argparse.ArgumentParser) -> dict[str, tuple[str, argparse.ArgumentParser]]:
+    """The commands below a parser: by their names, what each does and how it is parsed."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            about = {choice.dest: choice.help or "" for choice in action._choices_actions}
+            return {name: (about.get(name, ""), each) for name, each in action.choices.items()}
+    return {}
+
+
+def option_strings(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """What begins with a dash."""
+    for action in parser._actions:
+        yield from action.option_strings
+
+
+def _parser_of(parser: Grammar, given: argparse.Namespace) -> Grammar:
+    """The parser of the command that was given."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            found = action.choices.get(getattr(given, action.dest, None) or "")
+            return _parser_of(found, given) if isinstance(found, Grammar) else parser
+    return parser

@@ -1,0 +1,14 @@
+"""What somebody may have meant who wrote a name that is not there."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+_MOST = 3
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """` (did you mean a or b?)`, or nothing where no known name is like it."""
+    close = difflib.get_close_matches(word, sorted(set(known)), n=_MOST, cutoff=0.6)
+    return f" (did you mean {' or '.join(close)}?)" if close else ""
