@@ -53,7 +53,8 @@ def parser() -> Grammar:
     part = commands.add_parser("migrate", help="bring the database at DATABASE_URL to this version's schema")
     add_json(part, "print what was applied as JSON")
     add_admin(commands)
-    commands.add_parser("doctor", help="check the database, NATS and the services")
+    part = commands.add_parser("doctor", help="check the database, NATS and the services, and what must always hold")
+    part.add_argument("--json", action="store_true", help="print the findings as JSON")
     part = commands.add_parser("workflows", help="the workflows of a project")
     verbs = verbs_of(part)
     add_workflow_verbs(verbs)
@@ -164,9 +165,9 @@ def _command(given: argparse.Namespace, environ: Mapping[str, str]) -> Coroutine
 
             return admin.run(environ, given)
         case "doctor":
-            from services.cli import doctor
+            from services.cli.doctor import command as doctor
 
-            return doctor.run(environ)
+            return doctor.run(environ, as_json=given.json)
         case "workflows":
             return _workflows(given, environ)
         case "runs":

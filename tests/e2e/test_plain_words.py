@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from services.cli import doctor
+from services.cli.doctor import service_checks
 from services.core.runtime.health import Health, NotReady
 from services.core.runtime.health_server import HealthServer
 from services.core.runtime.parse import Address
@@ -105,7 +105,7 @@ async def test_doctor_knows_the_four_services_in_one_process() -> None:
     await server.start()
     try:
         asked = {"gateway": f"http://{server.address}/readyz", "ingest": f"http://{NOBODY_THERE}/readyz"}
-        found = {finding.subject: finding.reason async for finding in doctor.services(asked)}
+        found = {finding.subject: finding.reason async for finding in service_checks.services(asked)}
     finally:
         await server.stop()
     assert found == {

@@ -1,0 +1,158 @@
+"""`runr doctor` on a database: a healthy engine is healthy, and whatever is broken is found and named."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Mapping
+
+import asyncpg
+import pytest
+
+from services.cli.doctor.database_checks import company, opened, schema, server
+from services.cli.doctor.finding import Finding, State
+from services.cli.doctor.invariants import RULES, SAMPLE, Rule, invariants
+from services.cli.doctor.waiting import waiting
+from services.core.runtime.ids import ulid_text
+from services.core.store.queries import queries
+from tests.support.live_rows import DAY_MS, LiveRows
+
+HOUR_MS = 3_600_000
+
+BREAKS: Mapping[str, str] = {
+    "active_xor_ended": "delete from rt.live where id = $1",
+    "active_is_a_run": "delete from rt.runs where id = $1",
+    "accepted_is_stored": "insert into rt.event_ids (tenant, src, eid, event, accept_id)"
+    " select tenant, 'u', 'lost', id, id from rt.live where id = $1",
+    "memoized_and_waiting": "insert into rt.steps (tenant, run, sid, seq, name, kind, status, output, t0, t1)"
+    " select tenant, run, sid, 0, 's', 's', 'c', 'null', rt.now(), rt.now() from rt.wait where run = $1",
+    "places_of_steps": "update rt.live set steps = 0 where id = $1",
+    "something_wakes_it": "delete from rt.wait where run = $1",
+    "has_its_child": "insert into rt.wait (id, run, tenant, kind, sid, child)"
+    " select gen_random_uuid(), id, tenant, 'c', 'child', gen_random_uuid() from rt.live where id = $1",
+    "within_its_limit": "with r as (insert into rt.gate_rule (wf, tenant, keys, a) select wf, tenant, 7, 0 from rt.live"
+    " where id = $1 returning wf, version)"
+    " update rt.live l set ga = 9, gv = r.version, slot = true from r where l.id = $1",
+    "leased_with_its_slot": "update rt.live set ga = 9, gv = 1, st = 'r', owner = 1 where id = $1",
+    "a_tick_once": "with r as (update rt.runs set source = 'cron', event_data = 't' where id = $1 returning *)"
+    " insert into rt.runs (tenant, id, wf, project, created_at, source, event, event_name, event_ts, event_data)"
+    " select tenant, gen_random_uuid(), wf, project, created_at, source, event, event_name, event_ts, event_data"
+    " from r",
+    "not_early": "insert into rt.steps (tenant, run, sid, seq, name, kind, status, output, input, t0, t1)"
+    " select tenant, id, 'nap', 1, 'nap', 's', 'c', 'null', '{\"duration_ms\":60000}', rt.now(), rt.now()"
+    " from rt.live where id = $1",
+    "one_of_event_and_timeout": "insert into rt.steps"
+    " (tenant, run, sid, seq, name, kind, status, output, event, t0, t1)"
+    " select tenant, id, 'e', 1, 'e', 'e', 'c', null, gen_random_uuid(), rt.now(), rt.now() from rt.live where id = $1",
+    "ended_has_nothing": "insert into rt.ends (tenant, run, status, ended, epoch, rev, steps, bytes, att)"
+    " select tenant, id, 'completed', rt.now(), 0, 0, 0, 0, 0 from rt.live where id = $1",
+    "a_wait_has_its_run": "update rt.wait set run = gen_random_uuid() where run = $1",
+    "of_one_tenant": "update rt.live set tenant = tenant + 1 where id = $1",
+    "one_trace": "update rt.runs set parent = (select id from rt.runs where id <> $1 limit 1),"
+    " trace = '00-' || repeat('a', 32) || '-' || repeat('b', 16) || '-01' where id = $1",
+}
+
+
+@pytest.fixture
+async def connection(rows: LiveRows) -> AsyncIterator[asyncpg.Connection]:
+    found, finding = await opened(rows.database.dsn)
+    assert finding == Finding("postgres answers")
+    assert found is not None
+    yield found
+    await found.close()
+
+
+async def told(findings: AsyncIterator[Finding]) -> dict[str, Finding]:
+    return {finding.subject: finding async for finding in findings}
+
+
+async def asleep(rows: LiveRows) -> uuid.UUID:
+    """A run like all those that an engine has: it sleeps, beside another one."""
+    await rows.rows(
+        "insert into rt.workflows (tenant, id, project, name, definition) values ($1, 1, 1, 'w', '{}')"
+        " on conflict do nothing returning id",
+        rows.tenant,
+    )
+    trace = f"00-{'c' * 32}-{'d' * 16}-01"
+    _, run = [await rows.asleep(DAY_MS, trace=trace) for _ in range(2)]
+    await rows.rows("update rt.live set steps = 2 returning id")
+    return run
+
+
+async def test_a_healthy_database_is_healthy(rows: LiveRows, connection: asyncpg.Connection) -> None:
+    await asleep(rows)
+    for kind in ("executor", "scheduler"):
+        await rows.owner(kind=kind)
+    for look in (server, schema, company, waiting, invariants):
+        findings = [finding async for finding in look(connection)]
+        assert findings
+        # Of tests beside this one.
+        well = [each for each in findings if each.subject not in ("postgres connections", "no long transactions")]
+        assert [each for each in well if each.state is not State.OK] == []
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.query)
+async def test_each_broken_invariant_is_found(rule: Rule, rows: LiveRows, connection: asyncpg.Connection) -> None:
+    run = await asleep(rows)
+    assert await connection.fetch(queries("doctor")[rule.query], SAMPLE) == []
+    async with rows.database.connection() as changing:
+        await changing.execute(BREAKS[rule.query], run)
+    finding = (await told(invariants(connection)))[f"invariant {rule.invariant}: {rule.text}"]
+    assert finding.state is State.FAIL
+    assert "report it" in finding.advice
+
+
+async def test_runs_that_wait_are_named(rows: LiveRows, connection: asyncpg.Connection) -> None:
+    (run, pooled) = await rows.start(2)
+    await rows.rows("update rt.live set qk = rt.now() - interval '1 hour' where id = $1 returning id", run)
+    await rows.rows(
+        "update rt.live set qk = rt.now() - interval '1 hour', pooled = true where id = $1 returning id", pooled
+    )
+    await rows.asleep(-HOUR_MS)
+    found = await told(waiting(connection))
+    assert ulid_text(run) in found["ready runs are taken"].reason
+    assert "360" in found["workers take their runs"].reason
+    assert found["timers are fired"].state is State.FAIL
+    assert all(each.advice for each in found.values() if each.reason)
+
+
+async def test_runs_that_are_stuck_are_named(rows: LiveRows, connection: asyncpg.Connection) -> None:
+    held = await rows.held(await rows.owner(dead=True))
+    (blocked,) = await rows.start(1, wf=5, ga=5)
+    await rows.rows("update rt.gate_rule set a = 1 where wf = 5 returning wf")
+    await rows.rows(
+        "update rt.live set st = 'b', slot = false, qk = rt.now() - interval '1 hour' where id = $1 returning id",
+        blocked,
+    )
+    found = await told(waiting(connection))
+    assert ulid_text(held) in found["runs are held by the living"].reason
+    assert ulid_text(blocked) in found["free slots of limits are given away"].reason
+
+
+async def test_missing_company_and_migrations_are_found(rows: LiveRows, connection: asyncpg.Connection) -> None:
+    found = await told(company(connection))
+    assert found["an executor lives"].state is State.FAIL
+    assert "runr serve scheduler" in found["a scheduler lives"].advice
+    (well,) = [finding async for finding in schema(connection)]
+    assert well == Finding("migrations")
+    await rows.rows("update public.runr_migration set digest = 'x' where name like '0001%' returning name")
+    (other,) = [finding async for finding in schema(connection)]
+    assert "another form: 0001_pre_engine" in other.reason
+    await rows.rows("delete from public.runr_migration where name like '0001%' returning name")
+    (missing,) = [finding async for finding in schema(connection)]
+    assert (missing.state, missing.advice) == (State.FAIL, "run `runr migrate` of this version")
+
+
+async def test_it_changes_nothing(connection: asyncpg.Connection) -> None:
+    with pytest.raises(asyncpg.ReadOnlySQLTransactionError):
+        await connection.execute("delete from rt.live")
+
+
+async def test_a_transaction_that_stands_is_named(rows: LiveRows, connection: asyncpg.Connection) -> None:
+    other = await asyncpg.connect(rows.database.dsn, server_settings={"application_name": "somebody"})
+    try:
+        async with other.transaction():
+            await other.fetchval("select 1")
+            found = await connection.fetch(queries("doctor")["long_transactions"], -1)
+            assert "somebody" in {row["name"] for row in found}
+    finally:
+        await other.close()
