@@ -18,6 +18,7 @@ from services.cli.admin.grammar import add_admin
 from services.cli.completion import SHELLS, script
 from services.cli.failure import Failure
 from services.cli.grammar import Grammar
+from services.cli.queue.grammar import add_queue
 from services.cli.reach import place, with_context
 from services.cli.runs.grammar import add_events, add_json, add_place, add_runs, add_workflow_verbs, verbs_of
 from services.cli.serve import MANIFOLD, MOST_PROCESSES, SERVICES, serve
@@ -54,6 +55,13 @@ def parser() -> Grammar:
     add_json(part, "print what was applied as JSON")
     add_admin(commands)
     part = commands.add_parser("doctor", help="check the database, NATS and the services, and what must always hold")
+    part.add_argument(
+        "--health",
+        metavar="NAME=HOST:PORT",
+        action="append",
+        default=[],
+        help="where a service tells its health, instead of the default addresses; repeat; `none`: ask no service",
+    )
     part.add_argument("--json", action="store_true", help="print the findings as JSON")
     part = commands.add_parser("workflows", help="the workflows of a project")
     verbs = verbs_of(part)
@@ -73,7 +81,7 @@ def parser() -> Grammar:
     add_events(commands)
     add_tokens(commands)
     add_login(commands)
-
+    add_queue(commands)
     _add_conformance(commands)
     commands.add_parser("demo", help="watch an order workflow survive a kill -9")
     part = commands.add_parser("completion", help="print what makes a shell complete the words of runr")
@@ -115,6 +123,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             if given.processes > 1 and given.service != MANIFOLD:
                 grammar.error(f"--processes is for `serve {MANIFOLD}`: start {given.service} once for each replica")
             return serve(given.service, os.environ, processes=given.processes)
+        if given.command == "queue":
+            from services.cli.queue import command as queue
+
+            return queue.consume(os.environ, given)
         return _run(given, grammar)
     except Failure as failure:
         sys.stderr.write(f"runr{command}: {failure}\n")
@@ -167,7 +179,7 @@ def _command(given: argparse.Namespace, environ: Mapping[str, str]) -> Coroutine
         case "doctor":
             from services.cli.doctor import command as doctor
 
-            return doctor.run(environ, as_json=given.json)
+            return doctor.run(environ, health=given.health, as_json=given.json)
         case "workflows":
             return _workflows(given, environ)
         case "runs":
