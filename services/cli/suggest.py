@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-_MOST = 3
+_MOST = 2
+_LIKE = 0.7
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """` (did you mean a or b?)`, or nothing where no known name is like it."""
-    close = difflib.get_close_matches(word, sorted(set(known)), n=_MOST, cutoff=0.6)
+    close = difflib.get_close_matches(word, sorted(set(known)), n=_MOST, cutoff=_LIKE)
     return f" (did you mean {' or '.join(close)}?)" if close else ""

@@ -36,12 +36,14 @@ def _add_tenant(verbs: Any) -> None:
         ("disable", "keep everybody out, with every token; its runs go on"),
         ("enable", "let everybody in again"),
     ):
-        verbs.add_parser(verb, help=does).add_argument("slug", metavar="SLUG")
+        part = verbs.add_parser(verb, help=does)
+        part.add_argument("slug", metavar="SLUG", help="which one")
+        _json(part)
 
 
 def _add_user(verbs: Any) -> None:
     part = verbs.add_parser("create", help="make a user; asks for a password, or reads a line of stdin")
-    part.add_argument("email", metavar="EMAIL")
+    part.add_argument("email", metavar="EMAIL", help="who")
     how = part.add_mutually_exclusive_group()
     how.add_argument("--generate", action="store_true", help="make up a password and print it")
     how.add_argument("--no-password", action="store_true", help="the user cannot sign in, only own tokens")
@@ -50,27 +52,33 @@ def _add_user(verbs: Any) -> None:
     _json(part)
     _json(verbs.add_parser("list", help="all users and what they are where"))
     part = verbs.add_parser("password", help="set a password anew, and end the user's sessions")
-    part.add_argument("email", metavar="EMAIL")
+    part.add_argument("email", metavar="EMAIL", help="who")
     part.add_argument("--generate", action="store_true", help="make up a password and print it")
+    _json(part)
     for verb, does in (
         ("disable", "keep a user out of all tenants, with tokens and sessions"),
         ("enable", "let a user in again"),
     ):
-        verbs.add_parser(verb, help=does).add_argument("email", metavar="EMAIL")
+        part = verbs.add_parser(verb, help=does)
+        part.add_argument("email", metavar="EMAIL", help="which one")
+        _json(part)
 
 
 def _add_member(verbs: Any) -> None:
     part = verbs.add_parser("add", help="make a user a member")
-    part.add_argument("email", metavar="EMAIL")
-    part.add_argument("--role", choices=list(ROLES), required=True)
+    part.add_argument("email", metavar="EMAIL", help="who")
+    part.add_argument("--role", choices=list(ROLES), required=True, help="what the user may do there")
     _tenant(part)
+    _json(part)
     part = verbs.add_parser("role", help="give a member another role")
-    part.add_argument("email", metavar="EMAIL")
-    part.add_argument("role", choices=list(ROLES))
+    part.add_argument("email", metavar="EMAIL", help="who")
+    part.add_argument("role", choices=list(ROLES), help="what the member may do from now on")
     _tenant(part)
+    _json(part)
     part = verbs.add_parser("remove", help="end a membership, and take the member's tokens back")
-    part.add_argument("email", metavar="EMAIL")
+    part.add_argument("email", metavar="EMAIL", help="who")
     _tenant(part)
+    _json(part)
     part = verbs.add_parser("list", help="the members of a tenant")
     _tenant(part)
     _json(part)
@@ -94,8 +102,9 @@ def _add_token(verbs: Any) -> None:
     _tenant(part)
     _json(part)
     part = verbs.add_parser("revoke", help="take a token back")
-    part.add_argument("id", metavar="ID")
+    part.add_argument("id", metavar="ID", help="as `list` shows it")
     _tenant(part)
+    _json(part)
 
 
 def _verbs(nouns: Any, noun: str, about: str) -> Any:

@@ -66,23 +66,28 @@ async def set_password(place: Desk, given: argparse.Namespace) -> None:
     password = await _password(generate=given.generate)
     user = await require_user(place.connection, given.email)
     await put_password(place.connection, Passwords(), user, password, actor=place.actor)
-    sys.stdout.write(f"{user.email} has another password, and no session any more\n")
-    if given.generate:
-        sys.stdout.write(f"password: {password}\n")
+    shown = password if given.generate else None
+    secret = f"\npassword: {shown}" if shown else ""
+    tell(
+        given,
+        {"email": user.email, "password": shown},
+        f"{user.email} has another password, and no session any more{secret}",
+    )
 
 
 async def disable_user(place: Desk, given: argparse.Namespace) -> None:
     """Keep a user out."""
     user = await require_user(place.connection, given.email)
     await set_disabled(place.connection, user, disabled=True, actor=place.actor)
-    sys.stdout.write(f"{user.email} is out, with all tokens and sessions, within 5 s\n")
+    told = {"email": user.email, "disabled": True}
+    tell(given, told, f"{user.email} is out, with all tokens and sessions, within 5 s")
 
 
 async def enable_user(place: Desk, given: argparse.Namespace) -> None:
     """Let a user in again."""
     user = await require_user(place.connection, given.email)
     await set_disabled(place.connection, user, disabled=False, actor=place.actor)
-    sys.stdout.write(f"{user.email} may come in again\n")
+    tell(given, {"email": user.email, "disabled": False}, f"{user.email} may come in again")
 
 
 async def add(place: Desk, given: argparse.Namespace) -> None:
@@ -90,7 +95,8 @@ async def add(place: Desk, given: argparse.Namespace) -> None:
     caller = await place.caller(given.tenant)
     await require_user(place.connection, given.email)
     member = await add_member(place.connection, caller, place.ids, email=given.email, role=given.role)
-    sys.stdout.write(f"{member.email} is {member.role} of {given.tenant}\n")
+    told = {"email": member.email, "role": member.role, "tenant": given.tenant}
+    tell(given, told, f"{member.email} is {member.role} of {given.tenant}")
 
 
 async def change(place: Desk, given: argparse.Namespace) -> None:
@@ -98,13 +104,15 @@ async def change(place: Desk, given: argparse.Namespace) -> None:
     member = await change_role(
         place.connection, await place.caller(given.tenant), await _member(place, given), given.role
     )
-    sys.stdout.write(f"{member.email} is {member.role} of {given.tenant}\n")
+    told = {"email": member.email, "role": member.role, "tenant": given.tenant}
+    tell(given, told, f"{member.email} is {member.role} of {given.tenant}")
 
 
 async def remove(place: Desk, given: argparse.Namespace) -> None:
     """End a membership."""
     await remove_member(place.connection, await place.caller(given.tenant), await _member(place, given))
-    sys.stdout.write(f"{given.email} is no member of {given.tenant} any more\n")
+    told = {"email": given.email, "role": None, "tenant": given.tenant}
+    tell(given, told, f"{given.email} is no member of {given.tenant} any more")
 
 
 async def show_members(place: Desk, given: argparse.Namespace) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from services.cli.admin.desk import Desk, show, tell
 from services.cli.failure import Failure
@@ -36,13 +35,14 @@ async def show_all(place: Desk, given: argparse.Namespace) -> None:
 async def disable(place: Desk, given: argparse.Namespace) -> None:
     """Keep everybody out."""
     await _set(place, given.slug, disabled=True)
-    sys.stdout.write(f"{given.slug} is closed to everybody, within 5 s; its runs go on\n")
+    told = {"id": given.slug, "disabled": True}
+    tell(given, told, f"{given.slug} is closed to everybody, within 5 s; its runs go on")
 
 
 async def enable(place: Desk, given: argparse.Namespace) -> None:
     """Let everybody in again."""
     await _set(place, given.slug, disabled=False)
-    sys.stdout.write(f"{given.slug} is open again\n")
+    tell(given, {"id": given.slug, "disabled": False}, f"{given.slug} is open again")
 
 
 async def _set(place: Desk, slug: str, *, disabled: bool) -> None:

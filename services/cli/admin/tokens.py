@@ -62,7 +62,7 @@ async def show_all(place: Desk, given: argparse.Namespace) -> None:
 async def revoke(place: Desk, given: argparse.Namespace) -> None:
     """Take a token back."""
     await delete_token(place.connection, await place.caller(given.tenant), given.id)
-    sys.stdout.write(f"{given.id} is taken back; it works on for 5 s at most\n")
+    tell(given, {"id": given.id}, f"{given.id} is taken back; it works on for 5 s at most")
 
 
 async def _as_member(place: Desk, operator: Caller, given: argparse.Namespace) -> Caller:

@@ -15,6 +15,7 @@ from services.cli.reach import reach_api
 from services.cli.runs import jobs
 from services.cli.runs.filtered import is_bulk, query
 from services.cli.runs.logs import logs
+from services.cli.runs.meant import naming
 from services.cli.runs.paging import listed, most
 from services.cli.runs.payload import body_with, read_payload
 from services.cli.runs.show import run_shown
@@ -88,7 +89,8 @@ async def _start(api: ApiClient, given: argparse.Namespace) -> int:
         "test": given.test or None,
     }
     path = f"/api/projects/{quote(given.project, safe='')}/workflows/{quote(given.workflow, safe='')}/runs"
-    started = await api.call("POST", path, raw=body_with(data, members))
+    async with naming(api, given.project, given.workflow):
+        started = await api.call("POST", path, raw=body_with(data, members))
     return await _tell_changed(api, given, "started", started)
 
 

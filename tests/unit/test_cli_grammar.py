@@ -1,0 +1,75 @@
+"""What the command line says to somebody who has mistyped, and that it says everywhere what programs need."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+import pytest
+
+from services.cli import command_page, completion
+from services.cli.grammar import subcommands
+from services.cli.main import main, parser
+from tests.support.pages import page
+
+PRINTS_NOTHING = {"dev", "serve", "demo", "completion"}
+"""Commands that go on, or whose output is text by its nature."""
+
+
+def leaves(part: argparse.ArgumentParser, path: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Every command with its parser."""
+    below = subcommands(part)
+    if not below:
+        yield path, part
+    for word, (_, each) in below.items():
+        yield from leaves(each, f"{path} {word}".strip())
+
+
+COMMANDS = dict(leaves(parser()))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("rnus list", "there is no rnus (did you mean runs?)"),
+        ("runs lst", "there is no lst (did you mean list?)"),
+        ("runs list --projct x", "not known here: --projct (did you mean --project?), x"),
+        ("runs list --statsu=failed", "not known here: --statsu=failed (did you mean --status?)"),
+        ("tokens create ci --abilty events.send", "(did you mean --ability?)"),
+        ("serve gatway", "there is no gatway (did you mean gateway?)"),
+        ("completion fsh", "there is no fsh (did you mean fish?)"),
+        ("runs list --zzz", "not known here: --zzz\n"),
+    ],
+)
+def test_what_was_meant_is_said(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words.split())
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert "Traceback" not in told
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_says_what_it_does_and_speaks_json(command: str) -> None:
+    part = COMMANDS[command]
+    options = {string for action in part._actions for string in action.option_strings}
+    if command.split()[0] not in PRINTS_NOTHING and not command.startswith("queue"):
+        assert "--json" in options
+    for action in part._actions:
+        assert action.help or not action.option_strings, f"{command}: {action.option_strings} has no words"
+
+
+def test_the_page_is_that_of_the_parser() -> None:
+    assert page("docs/reference/command-line.md").text == command_page.page(), "make it again: make reference"
+
+
+@pytest.mark.parametrize("shell", completion.SHELLS)
+def test_a_shell_is_told_every_word_and_option(shell: str) -> None:
+    text = completion.script(shell, parser())
+    for command, part in COMMANDS.items():
+        for word in command.split():
+            assert word in text
+        for action in part._actions:
+            for string in action.option_strings:
+                assert string in text or f"-l {string[2:]}" in text or f"-s {string[1:]}" in text
