@@ -72,10 +72,10 @@ MEANINGS = {
     "WORKFLOWS_FUNCTION_DOMAIN": "A project without an endpoint of its own is called at `https://<slug>.<domain>`.",
     "WORKFLOWS_ALLOW_PRIVATE_ENDPOINTS": "Allow functions on loopback and private addresses. `runr dev` sets it.",
     "WORKFLOWS_ALLOWED_ENDPOINT_CIDRS": "Allow functions in these ranges, otherwise refused.",
-    "WORKFLOWS_PUBLIC_API_URL": "The API's URL as seen from outside, for the URL of the queue bridge. Without it that is"
-    " where the gateway listens.",
-    "RUNR_MCP_ORIGINS": "Web pages that may use `/mcp`, beside those of the URL before and, where the gateway listens on"
-    " loopback, those of this machine. Agents that are no web pages need none.",
+    "WORKFLOWS_PUBLIC_API_URL": "The API's URL as seen from outside, for the URL of the queue bridge. Without it that is where"
+    " the gateway listens.",
+    "RUNR_MCP_ORIGINS": "Web pages that may use `/mcp`, beside those of the URL before and, where the gateway listens"
+    " on loopback, those of this machine. Agents that are no web pages need none.",
     "WORKFLOWS_QUEUE_MAX_DELIVER": "A message of a JetStream stream that fails becomes a dead letter when it was"
     " delivered this often.",
     "WORKFLOWS_QUEUE_ACK_WAIT": "A message that a process took and did not account for comes again after this time.",
@@ -141,7 +141,11 @@ OUTSIDE = (
     ),
     ("RUNR_QUEUE_STREAM", "`runr queue consume`", "The stream in Redis. Without it the project's queue stream."),
     ("RUNR_QUEUE_GROUP", "`runr queue consume`", "The consumer group. Without it `runr:<tenant>:<project>`."),
-    ("RUNR_QUEUE_CONSUMER", "`runr queue consume`", "The consumer's name in the group. Without it a new one each time."),
+    (
+        "RUNR_QUEUE_CONSUMER",
+        "`runr queue consume`",
+        "The consumer's name in the group. Without it a new one each time.",
+    ),
     ("RUNR_QUEUE_DEAD_STREAM", "`runr queue consume`", "Where dead letters go. Without it `<stream>:dead`."),
     ("RUNR_QUEUE_IN_FLIGHT", "`runr queue consume`", "Deliveries at once; 16 without it, at most 1000."),
     (
