@@ -22,7 +22,8 @@ SHOWN = 5
 
 @pytest.fixture(scope="session")
 def stack(postgres_stack: EmbeddedStack, nats_stack: EmbeddedStack) -> Iterator[Stack]:
-    """The stack. At its end the invariants must hold and no service may have logged a fault of its own."""
+    """The stack. At its end the invariants must hold, and no service may have logged a fault of its own, or a
+    secret."""
     settings = {
         "WORKFLOWS_REQUEST_TIMEOUT": f"{REQUEST_TIMEOUT_S:g}s",
         "RUNR_WORKER_RESUME_GRACE": "20s",  # workers wait for an executor that starts again, however slow the machine
@@ -34,6 +35,7 @@ def stack(postgres_stack: EmbeddedStack, nats_stack: EmbeddedStack) -> Iterator[
         run_apart(invariants.check(made.database_url))
         faults = [fault for fault in made.faults() if fault["message"] != MEANT]
         assert not faults, "\n".join(map(str, faults[:SHOWN]))
+        assert not made.leaks(), "\n".join(made.leaks()[:SHOWN])
     finally:
         run_apart(made.close())
 

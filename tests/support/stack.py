@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 import random
+import re
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
@@ -52,6 +53,7 @@ _SETTINGS = {
 # A path of the API that each service answers.
 _SERVED_BY = {"scheduler": "/projects", "executor": "/projects/default/workflows/app", "ingest": "/events"}
 _NOT_INHERITED = ("RUNR_", "WORKFLOWS_", "OTEL_", "DATABASE_URL", "NATS_URL")
+_SECRET = re.compile(r"\b(?:rt|rs|wfsk)_[A-Za-z0-9_-]{20}|(?i:bearer) [A-Za-z0-9_-]{8}|" + BOOTSTRAP_TOKEN)
 _numbers = itertools.count(1)
 
 
@@ -298,6 +300,10 @@ class Stack:
         """What services have logged as errors."""
         lines = [json.loads(line) for child in self.children.values() for line in child.log_lines() if _is_json(line)]
         return [line for line in lines if line["level"] in ("error", "critical")]
+
+    def leaks(self) -> list[str]:
+        """Lines of logs with something in them that looks like a token, a session's secret or a signing key."""
+        return [line for child in self.children.values() for line in child.log_lines() if _SECRET.search(line)]
 
     def log_tails(self) -> str:
         """The ends of all logs."""
