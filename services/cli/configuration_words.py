@@ -72,8 +72,8 @@ MEANINGS = {
     "WORKFLOWS_FUNCTION_DOMAIN": "A project without an endpoint of its own is called at `https://<slug>.<domain>`.",
     "WORKFLOWS_ALLOW_PRIVATE_ENDPOINTS": "Allow functions on loopback and private addresses. `runr dev` sets it.",
     "WORKFLOWS_ALLOWED_ENDPOINT_CIDRS": "Allow functions in these ranges, otherwise refused.",
-    "WORKFLOWS_PUBLIC_API_URL": "The API's URL as seen from outside, for the URL of the queue bridge. Without it that is where"
-    " the gateway listens.",
+    "WORKFLOWS_PUBLIC_API_URL": "The API's URL as seen from outside, for the URL of the queue bridge. Without it that"
+    " is where the gateway listens.",
     "RUNR_MCP_ORIGINS": "Web pages that may use `/mcp`, beside those of the URL before and, where the gateway listens"
     " on loopback, those of this machine. Agents that are no web pages need none.",
     "WORKFLOWS_QUEUE_MAX_DELIVER": "A message of a JetStream stream that fails becomes a dead letter when it was"
