@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from services.core.domain.caller import Caller
 from services.core.domain.errors import PermissionDenied, Unauthenticated, Unavailable
@@ -30,9 +30,17 @@ _Question = tuple[bytes, str | None]
 
 
 @dataclass(frozen=True, slots=True)
+class _Known:
+    """A token as the store has it, and whom it makes the caller: None where it has no tenant to be one in."""
+
+    token: KnownToken
+    caller: Caller | None
+
+
+@dataclass(frozen=True, slots=True)
 class _Remembered:
     until: float
-    token: KnownToken | None
+    known: _Known | None
 
 
 class StoreAuthenticator:
@@ -47,7 +55,7 @@ class StoreAuthenticator:
         self._clock = clock
         self._ttl_s = ttl_s
         self._remembered: dict[_Question, _Remembered] = {}
-        self._asking: dict[_Question, asyncio.Task[KnownToken | None]] = {}
+        self._asking: dict[_Question, asyncio.Task[_Known | None]] = {}
         self._touching: set[asyncio.Task[None]] = set()
         self._denials = Denials(database, clock)
 
@@ -57,31 +65,23 @@ class StoreAuthenticator:
         known = await self._find((hash_token(token), hint)) if _token(token) else None
         if known is None:
             raise Unauthenticated("the token is not known, was taken back, or has expired")
-        if known.place is None:
-            await self._denials.note(known.home or INSTALLATION, _actor(known), "X-Tenant-ID")
-            named = "any tenant" if tenant_hint is None else f"the tenant {tenant_hint[:100]!r}"
-            raise PermissionDenied(f"you are not a member of {named}", reason="OTHER_TENANT")
-        if known.place.disabled:
+        if known.caller is not None:
+            return known.caller
+        found = known.token
+        if found.place is not None:
             raise PermissionDenied("the tenant is disabled", reason="TENANT_DISABLED")
-        role = frozenset(ROLES[known.place.role])
-        return Caller(
-            tenant=known.place.tenant,
-            token_id=ulid_text(known.id),
-            abilities=role if known.abilities is None else role & known.abilities,
-            role=known.place.role,
-            user_id=None if known.user is None else ulid_text(known.user),
-            email=known.email,
-            signed_in=known.signed_in,
-        )
+        await self._denials.note(found.home or INSTALLATION, actor_of(_bearer(found)), "X-Tenant-ID")
+        named = "any tenant" if tenant_hint is None else f"the tenant {tenant_hint[:100]!r}"
+        raise PermissionDenied(f"you are not a member of {named}", reason="OTHER_TENANT")
 
     async def denied(self, caller: Caller, method: str) -> None:
         """See `Authenticator.denied`."""
         await self._denials.note(caller.tenant, actor_of(caller), method.rpartition("/")[2])
 
-    async def _find(self, question: _Question) -> KnownToken | None:
+    async def _find(self, question: _Question) -> _Known | None:
         remembered = self._remembered.get(question)
         if remembered is not None and remembered.until > self._clock.monotonic():
-            return remembered.token
+            return remembered.known
         # One question at a time for a token, however many calls it comes with; a caller that gives up ends no other's.
         asking = self._asking.get(question)
         if asking is None:
@@ -89,19 +89,20 @@ class StoreAuthenticator:
             asking.add_done_callback(lambda task: self._answered(question, task))
         return await asyncio.shield(asking)
 
-    async def _ask(self, question: _Question) -> KnownToken | None:
+    async def _ask(self, question: _Question) -> _Known | None:
         asked_at = self._clock.monotonic()
         async with self._database.connection() as connection:
             token = await find_token(connection, *question)
         ttl_s = self._ttl_s
         if token is not None and token.left_ms is not None:
             ttl_s = min(ttl_s, token.left_ms / 1_000)
-        self._remember(question, _Remembered(asked_at + ttl_s, token))
+        known = None if token is None else _Known(token, _caller(token))
+        self._remember(question, _Remembered(asked_at + ttl_s, known))
         if token is not None and token.stale:
             touching = asyncio.create_task(self._touch(token), name="touch-token")
             self._touching.add(touching)
             touching.add_done_callback(self._touching.discard)
-        return token
+        return known
 
     async def _touch(self, token: KnownToken) -> None:
         """When a token was used last is of use to people only: no call waits for it, and none fails with it."""
@@ -111,7 +112,7 @@ class StoreAuthenticator:
         except Unavailable:
             log.debug("the use of a token was not written down", exc_info=True)
 
-    def _answered(self, question: _Question, task: asyncio.Task[KnownToken | None]) -> None:
+    def _answered(self, question: _Question, task: asyncio.Task[_Known | None]) -> None:
         self._asking.pop(question, None)
         if not task.cancelled():
             task.exception()  # taken note of, also when every caller has gone
@@ -123,6 +124,22 @@ class StoreAuthenticator:
         self._remembered[question] = remembered
 
 
-def _actor(known: KnownToken) -> str:
-    user = None if known.user is None else ulid_text(known.user)
-    return actor_of(Caller(0, ulid_text(known.id), frozenset(), "", user, known.email, known.signed_in))
+def _caller(token: KnownToken) -> Caller | None:
+    place = token.place
+    if place is None or place.disabled:
+        return None
+    held = frozenset(ROLES[place.role])
+    abilities = held if token.abilities is None else held & token.abilities
+    return replace(_bearer(token), tenant=place.tenant, role=place.role, abilities=abilities)
+
+
+def _bearer(token: KnownToken) -> Caller:
+    """Who it is, wherever and whatever for."""
+    return Caller(
+        tenant=token.home or INSTALLATION,
+        token_id=ulid_text(token.id),
+        abilities=frozenset(),
+        user_id=None if token.user is None else ulid_text(token.user),
+        email=token.email,
+        signed_in=token.signed_in,
+    )

@@ -56,12 +56,15 @@ create trigger audit_stays before update or delete on rt.audit for each row exec
 create trigger audit_stays_whole before truncate on rt.audit for each statement execute function rt.audit_stays();
 
 -- Removes up to so many of the oldest lines, those from before that time. Lines are numbered about as they come.
-create function rt.prune_audit_v1(p_before timestamptz, p_limit int) returns bigint language plpgsql set rt.audit_retention to 'on' as $$
+-- The setting is the transaction's: only a superuser may make it a function's own.
+create function rt.prune_audit_v1(p_before timestamptz, p_limit int) returns bigint language plpgsql as $$
 declare
     v_gone bigint;
 begin
+    perform set_config('rt.audit_retention', 'on', true);
     delete from rt.audit a using (select o.id, o.at from rt.audit o order by o.id limit p_limit) o
         where a.id = o.id and o.at < p_before;
     get diagnostics v_gone = row_count;
+    perform set_config('rt.audit_retention', 'off', true);
     return v_gone;
 end $$;
