@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from services.core.domain.event import EventLimits
 from services.core.rpc.credentials import channel_credentials
+from services.core.runtime import parse
+from services.core.runtime.config import setting
 from services.core.runtime.lifecycle import Component
 from services.core.runtime.service import Runtime
 from services.core.runtime.settings import (
@@ -21,7 +23,16 @@ from services.gateway.endpoint import Bounds
 from services.gateway.http_app import make_http_app
 from services.gateway.http_server import HttpServer, own_url
 from services.gateway.mcp.origin import Origins
+from services.gateway.rate_limit import RateLimit
 from services.gateway.session import Cookies
+
+
+@dataclass(frozen=True)
+class RateSettings:
+    """How often a token may ask."""
+
+    per_second: int = setting("RUNR_RATE_LIMIT", parse.integer(0, 1_000_000), 0)
+    burst: int = setting("RUNR_RATE_BURST", parse.integer(1, 10_000_000), 2_000)
 
 
 @dataclass(frozen=True)
@@ -33,12 +44,13 @@ class Settings:
     limits: WorkflowLimits
     security: RpcSecuritySettings
     public: PublicSettings
+    rate: RateSettings
     cookies: CookieSettings
 
 
 def build(settings: Settings, runtime: Runtime) -> list[Component]:
     """The components of the gateway, lowest dependency first; opens nothing."""
-    peers, limits = settings.peers, settings.limits
+    peers, limits, rate = settings.peers, settings.limits, settings.rate
     backends = Backends(
         {"ingest": peers.ingest, "scheduler": peers.scheduler, "executor": peers.executor},
         runtime.health,
@@ -51,6 +63,7 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
         health=runtime.health,
         telemetry=runtime.telemetry,
         metrics=runtime.metrics,
+        limit=RateLimit(rate.per_second, rate.burst, runtime.clock) if rate.per_second else None,
         cookies=Cookies(secure=settings.cookies.secure),
         origins=Origins.of((settings.public.api_url, *settings.public.mcp_origins), settings.listen.http),
         bounds=Bounds(

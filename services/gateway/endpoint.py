@@ -24,12 +24,14 @@ from services.gateway.backends import Backends, Credentials
 from services.gateway.body import read_body
 from services.gateway.credentials import token_credentials
 from services.gateway.observe import REQUEST_TRACE
-from services.gateway.route import Answer, Input, LaterRoute, Perform, Route
+from services.gateway.representation import LEAST_BYTES, compressed, refuse_conditions, tagged
+from services.gateway.route import Answer, Input, Perform, Route
 from services.gateway.session import COOKIES, refuse_other_sites
 from services.gateway.shape import read_query
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
+_OK = 200
 _READS = ("GET", "HEAD")
 _JSON = "application/json"
 _WHOAMI = "/runr.workflows.v1.AccessService/GetCaller"
@@ -56,6 +58,7 @@ def endpoint(route: Route, backends: Backends, bounds: Bounds) -> Handler:
 
     async def handle(request: web.Request) -> web.StreamResponse:
         credentials = credentials_of(request, public=route.public)
+        refuse_conditions(request)
         if not route.public and _may_be_big(request):
             await _refuse_stranger(backends, credentials)
         found, message = await input_of(route, request, bounds, off_loop)
@@ -75,19 +78,7 @@ def endpoint(route: Route, backends: Backends, bounds: Bounds) -> Handler:
         )
         if answer.session is not None:
             request.app[COOKIES].put(made, answer.session)
-        return made
-
-    return handle
-
-
-def later_endpoint(route: LaterRoute, backends: Backends) -> Handler:
-    """The aiohttp handler of a route that this version does not have: 501, after the token was checked."""
-
-    async def handle(request: web.Request) -> web.StreamResponse:
-        if not route.public:
-            message, credentials = access_service_pb2.GetCallerRequest(), token_credentials(request)
-            await backends.call(_WHOAMI, message, credentials=credentials, timeout_s=10.0)
-        raise Unsupported(f"{route.method} {route.path} is not in this version")
+        return made if body is None else await _represented(route, request, made, len(body), off_loop)
 
     return handle
 
@@ -102,6 +93,16 @@ def _answer(route: Route, response: Any, found: Input) -> Answer:
     except DomainError as error:
         # The fault is the service's: the caller's input has passed.
         raise RuntimeError(f"the answer of {route.rpc} cannot be shown: {error}") from error
+
+
+async def _represented(
+    route: Route, request: web.Request, response: web.Response, size: int, off_loop: OffLoop
+) -> web.Response:
+    """The answer as it is sent."""
+    if route.has_etag and response.status == _OK:
+        response = tagged(request, response)
+    is_worth_it = size >= LEAST_BYTES and not route.shows_secret
+    return await compressed(request, response, off_loop) if is_worth_it else response
 
 
 async def _refuse_stranger(backends: Backends, credentials: Credentials) -> None:

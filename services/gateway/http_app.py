@@ -10,13 +10,15 @@ from services.core.runtime.health import Health
 from services.core.runtime.metrics import Metrics
 from services.core.runtime.telemetry import Telemetry
 from services.gateway.backends import Backends
-from services.gateway.endpoint import Bounds, Handler, endpoint, later_endpoint
+from services.gateway.endpoint import Bounds, Handler, endpoint
 from services.gateway.event_stream import DRAINING, stream_endpoint
 from services.gateway.mcp.endpoint import mcp_endpoint
 from services.gateway.mcp.origin import NO_ORIGINS, Origins
 from services.gateway.measure import measuring
 from services.gateway.observe import observing
-from services.gateway.routes.table import BASE, LATER, RESERVED_WORKFLOWS, ROUTES
+from services.gateway.openapi.endpoint import description_endpoint
+from services.gateway.rate_limit import RateLimit, limiting
+from services.gateway.routes.table import BASE, RESERVED_WORKFLOWS, ROUTES
 from services.gateway.session import COOKIES, Cookies
 
 _WORKFLOW = "{workflow}"
@@ -32,9 +34,14 @@ def make_http_app(
     cookies: Cookies | None = None,
     write_timeout_s: float = 60.0,
     metrics: Metrics | None = None,
+    limit: RateLimit | None = None,
 ) -> web.Application:
-    """The application with all routes; sizes are bounded by `bounds` alone. Without `metrics` it counts for nobody."""
+    """The application with all routes; sizes are bounded by `bounds` alone. Without `metrics` it counts for nobody, and
+    without a `limit` every token may ask as often as it likes.
+    """
     around = [measuring(metrics or Metrics()), observing(telemetry, write_timeout_s=write_timeout_s)]
+    if limit is not None:
+        around.append(limiting(limit))
     app = web.Application(middlewares=around, client_max_size=0)
     app[COOKIES] = cookies or Cookies()
     app[DRAINING] = asyncio.Event()
@@ -45,11 +52,11 @@ def make_http_app(
         else:
             handler = stream_endpoint(route, backends, bounds, write_timeout_s=write_timeout_s)
         _add(app, route.method, BASE + route.path, handler, head=route.events is None)
-    for later in LATER:
-        _add(app, later.method, BASE + later.path, later_endpoint(later, backends))
+    description = description_endpoint(session_cookie=app[COOKIES].session_name)
     tools = mcp_endpoint(backends, bounds, origins)
     for base in ("", BASE):
         _add(app, "POST", f"{base}/mcp", tools)
+        _add(app, "GET", f"{base}/openapi.json", description)
         _add(app, "GET", f"{base}/healthz", _healthz)
         _add(app, "GET", f"{base}/readyz", _readyz(health))
     return app

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import secrets
 from dataclasses import dataclass
 
@@ -18,6 +19,8 @@ from services.gateway.problem import as_domain_error, problem_response
 log = logging.getLogger(__name__)
 
 TRACE_HEADER = "x-trace-id"
+REQUEST_HEADER = "x-request-id"
+_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 # Well below what a transport takes before it asks its writer to wait.
 _SMALL_BYTES = 16 * 1024
@@ -53,6 +56,7 @@ def observing(telemetry: Telemetry, *, write_timeout_s: float) -> Middleware:
             _record(telemetry, trace, request, None, start_ns)
             raise
         response.headers[TRACE_HEADER] = trace.trace_id
+        response.headers[REQUEST_HEADER] = _request_id(request, trace)
         _record(telemetry, trace, request, response.status, start_ns)
         await _send(request, response, write_timeout_s)
         return response
@@ -63,6 +67,12 @@ def observing(telemetry: Telemetry, *, write_timeout_s: float) -> Middleware:
 def _received(request: web.Request) -> str | None:
     # A `tracestate` may be spread over several headers.
     return received(request.headers.get("traceparent"), ",".join(request.headers.getall("tracestate", ())))
+
+
+def _request_id(request: web.Request, trace: RequestTrace) -> str:
+    """What the caller calls its request, or else what we call it."""
+    given = request.headers.get(REQUEST_HEADER, "")
+    return given if _REQUEST_ID.fullmatch(given) else trace.trace_id
 
 
 def _trace(telemetry: Telemetry, parent: str | None) -> RequestTrace:

@@ -100,9 +100,7 @@ def as_domain_error(error: Exception, trace_id: str) -> DomainError:
 
 def retry_after(error: DomainError) -> str | None:
     """After how many seconds it may go better; None where time changes nothing."""
-    if isinstance(error, Unavailable | RateLimited):
-        return error.metadata.get("retry_after_s", _RETRY_AFTER_S)
-    return None
+    return error.metadata.get("retry_after_s", _RETRY_AFTER_S if isinstance(error, Unavailable | RateLimited) else None)
 
 
 def _status(error: DomainError) -> tuple[int, str]:
@@ -128,7 +126,9 @@ def _headers(error: DomainError, status: int) -> Mapping[str, str]:
     if isinstance(error, MethodNotAllowed):
         return {"Allow": error.metadata["allow"]}
     seconds = retry_after(error)
-    return {} if seconds is None else {"Retry-After": seconds}
+    limit = error.metadata.get("rate_limit")
+    headers = {} if seconds is None else {"Retry-After": seconds}
+    return headers if limit is None else headers | {"RateLimit": limit}
 
 
 def _valid(text: str) -> str:

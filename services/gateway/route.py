@@ -50,6 +50,14 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class RawBody:
+    """What a body is that goes on as it is: its JSON schema, and an example."""
+
+    schema: Mapping[str, Any]
+    example: Any
+
+
+@dataclass(frozen=True, slots=True)
 class ServerEvent:
     """One Server-Sent Event. `id` empty: it is not a place to go on from. `is_last`: no other follows."""
 
@@ -74,6 +82,8 @@ class Route:
     """`rpc` is a full method name like `/runr.workflows.v1.RunService/GetRun`.
 
     `body` is the shape of a JSON object, or None for a route that takes the body as it is (`raw_body`) or takes none.
+    `raw` says what such a body is. `statuses` are those of successes; 204 has no body, and all others have the `view`.
+    `has_etag`: who has an answer already may ask whether it is still the same.
     `view` is the type of the answer's body. `perform`, where one call is not enough, makes the calls. `timeout_s`
     bounds a call, and may depend on what the request asks for. Where there are `events`, each is what an answer is.
     `shows_secret`: request or answer holds one that is nowhere kept; so neither is to be kept either.
@@ -92,6 +102,9 @@ class Route:
     events_body: bool = False
     perform: Callable[[Perform, Any], Awaitable[Any]] | None = None
     timeout_s: Callable[[Input], float] | float = 30.0
+    statuses: tuple[int, ...] = (200,)
+    raw: RawBody | None = None
+    has_etag: bool = False
     events: Events | None = None
     shows_secret: bool = False
 
@@ -109,14 +122,3 @@ class Route:
     def reads_body(self) -> bool:
         """Whether the request may have a body."""
         return self.body is not None or self.raw_body
-
-
-@dataclass(frozen=True, slots=True)
-class LaterRoute:
-    """A route of the product that this version answers with 501, to callers that are known."""
-
-    method: str
-    path: str
-    rpc: str | None
-    summary: str
-    public: bool = False

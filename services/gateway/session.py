@@ -39,6 +39,11 @@ class Cookies:
 
     secure: bool = True
 
+    @property
+    def session_name(self) -> str:
+        """The cookie that a session is in."""
+        return self._name(_SESSION)
+
     def secret_of(self, request: web.Request) -> str | None:
         """The secret of the session that a request comes with. Raises PermissionDenied for a write without the token,
         or from another site.

@@ -233,14 +233,14 @@ async def test_a_method_that_is_not_there_says_so() -> None:
 
 async def test_a_stream_can_fail_after_it_has_begun() -> None:
     async def watch(request: Any, context: Any) -> AsyncIterator[Any]:
-        yield run_service_pb2.WatchRunResponse(change=1)
+        yield run_service_pb2.WatchRunResponse(cursor="1")
         raise Unavailable("the database is away")
 
     async with connected(rpc_server({"run.WatchRun": watch})) as channel:
         call = run_service_pb2_grpc.RunServiceStub(channel).WatchRun(
             run_service_pb2.WatchRunRequest(), metadata=call_metadata(ADMIN)
         )
-        assert (await call.read()).change == 1
+        assert (await call.read()).cursor == "1"
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call.read()
     assert isinstance(from_rpc_error(caught.value), Unavailable)

@@ -21,6 +21,7 @@ from services.gateway.endpoint import Bounds
 from services.gateway.http_app import make_http_app
 from services.gateway.http_server import HttpServer
 from services.gateway.mcp.origin import NO_ORIGINS, Origins
+from services.gateway.rate_limit import RateLimit
 from tests.support.grpc_backend import ADMIN, LOOPBACK, no_telemetry, rpc_server, serving
 
 BOUNDS = Bounds(body_bytes=4 << 20, events_body_bytes=26 << 20, events=EventLimits())
@@ -96,6 +97,7 @@ async def gateway(
     telemetry: Telemetry | None = None,
     write_timeout_s: float = 60.0,
     server: RpcServer | None = None,
+    limit: RateLimit | None = None,
 ) -> AsyncIterator[Client]:
     """A client of a running gateway. `methods` as in `rpc_server`, all behind one server."""
     backend = server or rpc_server(methods)
@@ -111,6 +113,7 @@ async def gateway(
             bounds=bounds,
             origins=origins,
             write_timeout_s=write_timeout_s,
+            limit=limit,
         )
         http = HttpServer(app, LOOPBACK, grace_s=1.0)
         async with serving(backends), serving(http), aiohttp.ClientSession() as session:

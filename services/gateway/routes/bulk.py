@@ -87,6 +87,7 @@ ROUTES = (
         request=_start_request,
         answer=_start_answer,
         view=BulkStartView,
+        statuses=(202, 200),
         body=_START,
         perform=renamed(_NAMES),
     ),

@@ -10,11 +10,35 @@ from services.core.domain.event import parse_events_body
 from services.core.domain.plain_events import plain_events
 from services.core.rpc import convert
 from services.gateway.kinds import PAGE, enum_param, flag_param, text_param, time_param
-from services.gateway.route import Answer, Input, Route
+from services.gateway.route import Answer, Input, RawBody, Route
 from services.gateway.views.event import EventsAcceptedView, EventView, accepted_view, event_view
 from services.gateway.views.json_parts import Page, page
 
 _SERVICE = "/runr.workflows.v1.EventService/"
+
+
+_EVENT = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "minLength": 1, "maxLength": 200, "pattern": r"^(?!runr/)[A-Za-z0-9._:/-]+$"},
+        "data": {"type": "object"},
+        "id": {"type": "string", "minLength": 1, "maxLength": 255},
+        "ts": {"type": "integer", "minimum": 0, "maximum": 2**53 - 1, "description": "Unix milliseconds."},
+    },
+    "required": ["name"],
+    "additionalProperties": False,
+}
+_LIST = {"type": "array", "items": _EVENT, "minItems": 1, "maxItems": 100}
+_EVENTS = RawBody(
+    schema={
+        "anyOf": [
+            _EVENT,
+            _LIST,
+            {"type": "object", "properties": {"events": _LIST}, "required": ["events"], "additionalProperties": False},
+        ]
+    },
+    example={"name": "order.created", "data": {"order_id": "o-1"}, "id": "order-o-1"},
+)
 
 
 def _send_request(found: Input) -> event_service_pb2.SendEventsRequest:
@@ -52,6 +76,7 @@ ROUTES = (
         view=EventsAcceptedView,
         query=(flag_param("test"),),
         raw_body=True,
+        raw=_EVENTS,
         events_body=True,
     ),
     Route(

@@ -52,6 +52,7 @@ ROUTES = (
         request=_members_request,
         answer=_members_answer,
         view=Page[MemberView],
+        has_etag=True,
         query=PAGE,
     ),
     Route(
@@ -62,6 +63,7 @@ ROUTES = (
         request=lambda found: pb.AddMemberRequest(email=found.body["email"], role=found.body["role"]),
         answer=lambda response, _: Answer(member_view(response.member), status=201),
         view=MemberView,
+        statuses=(201,),
         body=Shape((Field("email", text(254), required=True), _ROLE)),
     ),
     Route(
@@ -82,6 +84,7 @@ ROUTES = (
         request=lambda found: pb.RemoveMemberRequest(member_id=found.path["member_id"]),
         answer=lambda _response, _: Answer(None, status=204),
         view=None,
+        statuses=(204,),
     ),
     Route(
         method="GET",
@@ -91,6 +94,7 @@ ROUTES = (
         request=lambda _: pb.ListRolesRequest(),
         answer=lambda response, _: Answer(page([role_view(role) for role in response.roles], "")),
         view=Page[RoleView],
+        has_etag=True,
     ),
     Route(
         method="GET",
@@ -100,6 +104,7 @@ ROUTES = (
         request=_tenants_request,
         answer=_tenants_answer,
         view=Page[TenantView],
+        has_etag=True,
         query=PAGE,
     ),
     Route(
@@ -110,6 +115,7 @@ ROUTES = (
         request=lambda found: pb.CreateTenantRequest(id=found.body["id"], name=found.body.get("name", "")),
         answer=lambda response, _: Answer(tenant_view(response.tenant), status=201),
         view=TenantView,
+        statuses=(201,),
         body=Shape((Field("id", text(63), required=True), Field("name", text(200)))),
     ),
 )

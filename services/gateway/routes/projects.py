@@ -77,6 +77,7 @@ ROUTES = (
         request=_list_request,
         answer=_list_answer,
         view=Page[ProjectView],
+        has_etag=True,
         query=PAGE,
     ),
     Route(
@@ -87,6 +88,7 @@ ROUTES = (
         request=_create_request,
         answer=lambda response, _: Answer(project_view(response.project), status=201),
         view=ProjectView,
+        statuses=(201,),
         body=_CREATE,
     ),
     Route(
@@ -97,6 +99,7 @@ ROUTES = (
         request=lambda found: access_service_pb2.GetProjectRequest(project=found.path["project"]),
         answer=_project_answer,
         view=ProjectView,
+        has_etag=True,
     ),
     Route(
         method="PATCH",
@@ -116,5 +119,6 @@ ROUTES = (
         request=lambda found: access_service_pb2.DeleteProjectRequest(project=found.path["project"]),
         answer=lambda _response, _: Answer(None, status=204),
         view=None,
+        statuses=(204,),
     ),
 )

@@ -162,6 +162,7 @@ ROUTES = (
         request=_start_request,
         answer=_start_answer,
         view=RunView,
+        statuses=(201, 200),
         body=_START,
     ),
     Route(
@@ -190,6 +191,7 @@ ROUTES = (
         request=lambda found: run_service_pb2.GetRunRequest(run_id=found.path["run_id"]),
         answer=lambda response, _: Answer(run_detail_view(response)),
         view=RunDetailView,
+        has_etag=True,
         perform=_whole_run,
     ),
     Route(
@@ -200,6 +202,7 @@ ROUTES = (
         request=_result_request,
         answer=_result_answer,
         view=ResultView,
+        statuses=(200, 202),
         query=(seconds_param("wait", _MAX_WAIT_S),),
         timeout_s=lambda found: found.query.get("wait", 0) + _WAIT_MARGIN_S,
     ),
@@ -211,6 +214,7 @@ ROUTES = (
         request=lambda found: run_service_pb2.WatchRunRequest(run_id=found.path["run_id"]),
         answer=lambda response, _: Answer(run_change_view(response)),
         view=RunChangeView,
+        statuses=(200, 204),
         events=Events(resume=_resumed, event=_change_event),
     ),
     Route(
@@ -241,6 +245,7 @@ ROUTES = (
         request=_replay_request,
         answer=_replay_answer,
         view=RunView,
+        statuses=(201,),
         body=_REPLAY,
     ),
 )

@@ -76,6 +76,7 @@ ROUTES = (
         request=_list_request,
         answer=_list_answer,
         view=Page[ScheduleView],
+        has_etag=True,
         query=PAGE,
     ),
     Route(
@@ -96,6 +97,7 @@ ROUTES = (
         request=lambda found: pb.TriggerScheduleRequest(key=_key(found)),
         answer=_trigger_answer,
         view=RunView,
+        statuses=(201, 200),
         body=Shape(()),
     ),
     Route(

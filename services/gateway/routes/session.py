@@ -47,6 +47,7 @@ ROUTES = (
         request=lambda found: pb.CreateSessionRequest(email=found.body["email"], password=found.body["password"]),
         answer=lambda response, _: _begun(response, 201),
         view=SessionView,
+        statuses=(201,),
         body=_SIGN_IN,
         shows_secret=True,
     ),
@@ -78,6 +79,7 @@ ROUTES = (
         request=_password_request,
         answer=lambda _response, _: Answer(None, status=204),
         view=None,
+        statuses=(204,),
         body=_PASSWORDS,
         shows_secret=True,
     ),
@@ -89,5 +91,6 @@ ROUTES = (
         request=lambda _: pb.DeleteSessionRequest(),
         answer=lambda _response, _: Answer(None, status=204, session=SessionChange(None)),
         view=None,
+        statuses=(204,),
     ),
 )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from services.gateway.route import LaterRoute, Route
+from services.gateway.route import Route
 from services.gateway.routes import (
     bulk,
     events,
-    later,
     members,
     projects,
     queue,
@@ -33,7 +32,6 @@ ROUTES: tuple[Route, ...] = (
     *session.ROUTES,
     *queue.ROUTES,
 )
-LATER: tuple[LaterRoute, ...] = later.ROUTES
 
 # Names that no workflow can have, because they are paths of their own (engine section 1).
 RESERVED_WORKFLOWS = ("app", "sync")

@@ -69,6 +69,7 @@ ROUTES = (
         request=_create_request,
         answer=lambda response, _: Answer(new_token_view(response), status=201),
         view=NewTokenView,
+        statuses=(201,),
         body=_CREATE,
         shows_secret=True,
     ),
@@ -80,6 +81,7 @@ ROUTES = (
         request=_list_request,
         answer=_list_answer,
         view=Page[TokenView],
+        has_etag=True,
         query=PAGE,
     ),
     Route(
@@ -90,6 +92,7 @@ ROUTES = (
         request=lambda found: pb.DeleteTokenRequest(token_id=found.path["token_id"]),
         answer=lambda _response, _: Answer(None, status=204),
         view=None,
+        statuses=(204,),
     ),
     Route(
         method="GET",

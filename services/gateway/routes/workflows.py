@@ -8,7 +8,7 @@ import msgspec
 from runr.workflows.v1 import function_service_pb2, workflow_service_pb2
 
 from services.gateway.kinds import BOOLEAN, PAGE, flag_param, nullable, text
-from services.gateway.route import Answer, Input, Route
+from services.gateway.route import Answer, Input, RawBody, Route
 from services.gateway.shape import Field, Shape
 from services.gateway.views.json_parts import Page, page
 from services.gateway.views.project import AppView, SigningKeyView, SyncView, app_view, signing_key_view, sync_view
@@ -17,6 +17,19 @@ from services.gateway.views.workflow import WorkflowView, workflow_view
 _WORKFLOWS = "/runr.workflows.v1.WorkflowService/"
 _FUNCTIONS = "/runr.workflows.v1.FunctionService/"
 _SYNC_TIMEOUT_S = 120.0
+
+
+_DEFINITION = {
+    "type": "object",
+    "description": "One workflow: its name, triggers, limits. Its fields are in the engine's page, section 1.",
+    "properties": {"name": {"type": "string", "minLength": 1, "maxLength": 100}},
+    "required": ["name"],
+}
+_DEFINITIONS = {"type": "array", "items": _DEFINITION}
+_WHOLE = {"type": "object", "properties": {"workflows": _DEFINITIONS}, "required": ["workflows"]}
+_EXAMPLE = {"workflows": [{"name": "process-order", "triggers": [{"event": "order.created"}], "retries": 3}]}
+_LIST = RawBody(schema=_WHOLE, example=_EXAMPLE)
+_FILE = RawBody(schema={"anyOf": [_WHOLE, _DEFINITIONS]}, example=_EXAMPLE)
 
 
 class SyncedView(msgspec.Struct, kw_only=True):
@@ -98,6 +111,7 @@ ROUTES = (
         request=_list_request,
         answer=_list_answer,
         view=Page[WorkflowView],
+        has_etag=True,
         query=(*PAGE, flag_param("archived")),
     ),
     Route(
@@ -109,6 +123,7 @@ ROUTES = (
         answer=_list_answer,
         view=Page[WorkflowView],
         raw_body=True,
+        raw=_LIST,
     ),
     Route(
         method="PUT",
@@ -119,6 +134,7 @@ ROUTES = (
         answer=_file_answer,
         view=DefinitionsFileView,
         raw_body=True,
+        raw=_FILE,
     ),
     Route(
         method="POST",
@@ -139,6 +155,7 @@ ROUTES = (
         request=lambda found: function_service_pb2.GetAppRequest(project=found.path["project"]),
         answer=_app_answer,
         view=AppView,
+        has_etag=True,
     ),
     Route(
         method="PATCH",
@@ -177,6 +194,7 @@ ROUTES = (
         request=_get_request,
         answer=_workflow_answer,
         view=WorkflowView,
+        has_etag=True,
     ),
     Route(
         method="PATCH",
