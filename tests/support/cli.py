@@ -40,7 +40,7 @@ class Shell:
     def __init__(self, rest: Rest, folder: Path, **environ: str) -> None:
         self._folder = folder
         known = {"RUNR_API_URL": rest.base, "RUNR_TOKEN": rest.token, "RUNR_HOME": str(folder)}
-        self._environ = {**known, "RUNR_CONFIG": str(folder / "contexts.json"), **environ}
+        self.environ = {"PATH": "/usr/bin", **known, "RUNR_CONFIG": str(folder / "contexts.json"), **environ}
 
     async def runr(self, *words: str, stdin: str = "") -> Said:
         """One command, once it has ended."""
@@ -55,7 +55,7 @@ class Shell:
     def _run(self, words: tuple[str, ...], stdin: str) -> Said:
         ended = subprocess.run(
             python_command("services.cli.main", *words),
-            env=python_environ({"PATH": "/usr/bin", **self._environ}),
+            env=python_environ(self.environ),
             cwd=self._folder,
             input=stdin,
             capture_output=True,

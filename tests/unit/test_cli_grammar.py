@@ -73,3 +73,16 @@ def test_a_shell_is_told_every_word_and_option(shell: str) -> None:
         for action in part._actions:
             for string in action.option_strings:
                 assert string in text or f"-l {string[2:]}" in text or f"-s {string[1:]}" in text
+
+
+async def _fails(*_: object) -> int:
+    raise KeyError("status")
+
+
+def test_a_fault_of_ours_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("services.cli.main._command", _fails)
+    assert main(["doctor"]) == 1
+    assert capsys.readouterr().err.splitlines()[0] == "runr doctor: a fault of ours: KeyError: 'status'"
+    monkeypatch.setenv("RUNR_TRACEBACK", "1")
+    with pytest.raises(KeyError):
+        main(["doctor"])
