@@ -54,6 +54,8 @@ MEANINGS = {
     "RUNR_GRPC_PLAINTEXT": "Serve gRPC without TLS on any address, because the network itself is trusted.",
     "RUNR_ENCRYPTION_KEY": "Encrypts the projects' signing keys (AES-256-GCM). **Keep it**: without it they cannot be"
     " opened.",
+    "RUNR_FORMER_ENCRYPTION_KEYS": "Keys that were RUNR_ENCRYPTION_KEY before: they open what they sealed, and seal"
+    " nothing. `runr admin reseal` makes them needless.",
     "RUNR_BOOTSTRAP_TOKEN": "A token with all permissions in the tenant `default`. Another value replaces it; without"
     " one none is made.",
     "RUNR_SESSION_TTL": "How long a session lasts from its beginning, however much it is used or its secret rotates.",

@@ -114,7 +114,7 @@ def build(settings: Settings, runtime: Runtime, probe: Probe = no_probe) -> list
     database = Database(settings.database.url, name="runr-executor", size=4)
     bus = Bus(settings.nats.url, prefix=settings.nats.prefix, client_name="runr-executor")
     calls = FunctionCalls(settings.functions, runtime.clock)
-    sealer = Sealer(settings.encryption.key)
+    sealer = Sealer(settings.encryption.key, retired=settings.encryption.former)
     definitions = DefinitionsCache(sealer, clock=runtime.clock, key_grace_ms=settings.functions.key_rotation_grace_ms)
     traces = RunTraces(database, runtime.telemetry, RunMeter(runtime.metrics))
     current = CurrentDefinitions(database, definitions)

@@ -120,7 +120,7 @@ class _Parts:
         self.hints = Hints(self.bus)
         self.theirs = DatabaseClock(runtime.clock)
         self.ids = UlidFactory(self.theirs, runtime.random)
-        self.sealer = Sealer(settings.encryption.key)
+        self.sealer = Sealer(settings.encryption.key, retired=settings.encryption.former)
         self.definitions = DefinitionsCache(None, clock=runtime.clock)
         self.traces = RunTraces(self.database, runtime.telemetry, RunMeter(runtime.metrics))
         self.authenticator = StoreAuthenticator(self.reads, runtime.clock)

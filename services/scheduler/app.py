@@ -118,7 +118,7 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
     database = Database(settings.database.url, name="runr-scheduler", size=_CONNECTIONS)
     bus = Bus(settings.nats.url, prefix=settings.nats.prefix, client_name="runr-scheduler")
     runtime.health.observe("nats", lambda: "connected" if bus.connected else "away")
-    sealer = Sealer(settings.encryption.key)
+    sealer = Sealer(settings.encryption.key, retired=settings.encryption.former)
     hints = Hints(bus)
     traces = RunTraces(database, runtime.telemetry, RunMeter(runtime.metrics))
     node = f"{socket.gethostname()}/{os.getpid()}"

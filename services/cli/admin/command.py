@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from services.cli.admin import people, tenants, tokens
+from services.cli.admin import people, reseal, tenants, tokens
 from services.cli.admin.desk import Desk, desk, show
 from services.core.runtime.service import EXIT_OK
 from services.core.store.audit import INSTALLATION, list_audit
@@ -38,6 +38,8 @@ async def run(environ: Mapping[str, str], given: argparse.Namespace) -> int:
     async with desk(environ) as place:
         if given.noun == "audit":
             await _audit(place, given)
+        elif given.noun == "reseal":
+            await reseal.run(place, given, environ)
         else:
             await _COMMANDS[given.noun, given.verb](place, given)
     sys.stdout.flush()

@@ -19,6 +19,8 @@ def add_admin(commands: Any) -> None:
     _add_user(_verbs(nouns, "user", "people who sign in, or own tokens"))
     _add_member(_verbs(nouns, "member", "what users are in a tenant"))
     _add_token(_verbs(nouns, "token", "API tokens of a tenant"))
+    part = nouns.add_parser("reseal", help="encrypt all signing keys anew, after RUNR_ENCRYPTION_KEY was changed")
+    _json(part)
     part = nouns.add_parser("audit", help="the audit log, newest first")
     part.add_argument("--tenant", metavar="SLUG", help="of this tenant (default: what belongs to none)")
     part.add_argument("--limit", metavar="N", type=int, default=50, help="lines at most (default: 50)")

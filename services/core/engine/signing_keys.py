@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import asyncpg
 
 from services.core.runtime.sealing import KEY_MARK_BYTES, SealBroken, Sealer
-from services.core.store.projects import ProjectRow, key_marks
+from services.core.store.projects import ProjectRow, key_marks, put_resealed, sealed_keys
 
 _KEY_BYTES = 32
 _PRINT_CHARACTERS = 16
@@ -59,6 +59,23 @@ async def require_encryption_key(connection: asyncpg.Connection, sealer: Sealer)
         raise SealBroken(
             "the signing keys in this database were sealed with another key: set RUNR_ENCRYPTION_KEY to that one"
         )
+
+
+async def reseal(connection: asyncpg.Connection, sealer: Sealer) -> tuple[int, int]:
+    """Seal all signing keys with the current encryption key, in the caller's transaction. How many projects had one of
+    another, and how many there are. Raises SealBroken, naming the project, where none of the keys opens one.
+    """
+    found = await sealed_keys(connection)
+    changed = 0
+    for row in found:
+        where = place(row["tenant"], row["id"])
+        before = (row["signing_key"], row["previous_key"])
+        if all(key is None or sealer.is_current(key) for key in before):
+            continue
+        after = [None if key is None else sealer.seal(sealer.open(key, where), where) for key in before]
+        await put_resealed(connection, row["tenant"], row["id"], *after)
+        changed += 1
+    return changed, len(found)
 
 
 def fingerprint(key: str) -> str:

@@ -185,6 +185,14 @@ def key(raw: str) -> bytes:
     return decoded
 
 
+def keys(raw: str) -> tuple[bytes, ...]:
+    """256-bit keys with commas between them, each as base64 or hex."""
+    try:
+        return tuple(key(each.strip()) for each in raw.split(",") if each.strip())
+    except ValueError:
+        raise ValueError("must be keys of 32 bytes as base64 or hex, with commas between them") from None
+
+
 def ratio(raw: str) -> float:
     """A number from 0 to 1."""
     try:

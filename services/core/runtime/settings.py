@@ -135,9 +135,12 @@ class RpcSecuritySettings:
 
 @dataclass(frozen=True)
 class EncryptionSettings:
-    """The key that encrypts signing keys at rest (engine section 10): 32 bytes, AES-256-GCM."""
+    """The key that encrypts signing keys at rest (engine section 10): 32 bytes, AES-256-GCM. `former` ones still open
+    what they have sealed.
+    """
 
     key: bytes = setting("RUNR_ENCRYPTION_KEY", parse.key, secret=True)
+    former: tuple[bytes, ...] = setting("RUNR_FORMER_ENCRYPTION_KEYS", parse.keys, (), secret=True)
 
 
 @dataclass(frozen=True)

@@ -139,6 +139,20 @@ async def key_marks(connection: asyncpg.Connection, size: int) -> list[bytes]:
     return [row[0] for row in await connection.fetch(queries("projects")["key_marks"], size)]
 
 
+async def sealed_keys(connection: asyncpg.Connection) -> list[asyncpg.Record]:
+    """The sealed keys of all projects of all tenants, held until the end of the transaction: `tenant`, `id`, `slug`,
+    `signing_key`, `previous_key`.
+    """
+    return list(await connection.fetch(queries("projects")["sealed_keys"]))
+
+
+async def put_resealed(
+    connection: asyncpg.Connection, tenant: int, project: int, signing_key: bytes | None, previous_key: bytes | None
+) -> None:
+    """The same keys, sealed with another key."""
+    await connection.execute(tenant_query("projects", "reseal", tenant), project, signing_key, previous_key)
+
+
 async def workflow_ids(connection: asyncpg.Connection, tenant: int, project: int) -> list[int]:
     """Ids of all workflows of a project."""
     rows = await connection.fetch(tenant_query("projects", "workflow_ids", tenant), project)

@@ -108,6 +108,14 @@ with c as (delete from rt.cron where wf in (select id from {t}.workflows where p
      g as (delete from rt.gate_rule where wf in (select id from {t}.workflows where project = $1))
 delete from {t}.workflows where project = $1;
 
+-- name: sealed_keys
+-- Over all tenants, so through the parent: asked when the encryption key has changed. Nobody rotates a key meanwhile.
+select tenant, id, slug, signing_key, previous_key from rt.projects
+where signing_key is not null or previous_key is not null order by tenant, id for no key update;
+
+-- name: reseal
+update {t}.projects set signing_key = $2, previous_key = $3 where id = $1;
+
 -- name: key_marks
 -- Over all tenants, so through the parent: asked once, when a process starts.
 select distinct substr(signing_key, 1, $1) from rt.projects where signing_key is not null;
