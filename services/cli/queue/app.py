@@ -20,15 +20,24 @@ from services.core.runtime.lifecycle import Component, StartRefused
 from services.core.runtime.service import Runtime
 
 DEAD_SUFFIX = ":dead"
+_SOCKET = "unix:///"
+
+
+def _redis(raw: str) -> str:
+    """`redis://`, `rediss://`, or `unix:///` and the path of a socket."""
+    if raw.startswith(_SOCKET):
+        return raw
+    try:
+        return parse.url("redis", "rediss")(raw)
+    except ValueError as error:
+        raise ValueError(f"{error}, or {_SOCKET}") from None
 
 
 @dataclass(frozen=True)
 class Settings:
     """What the consumer is told. Without `url` the API at `api_url` is asked for the URL, and for the stream."""
 
-    redis_url: str = setting(
-        "RUNR_QUEUE_REDIS", parse.url("redis", "rediss", "unix"), "redis://127.0.0.1:6379", url=True
-    )
+    redis_url: str = setting("RUNR_QUEUE_REDIS", _redis, "redis://127.0.0.1:6379", url=True)
     url: str = setting("RUNR_QUEUE_URL", parse.url("http", "https"), "", secret=True)
     stream: str = setting("RUNR_QUEUE_STREAM", parse.text, "")
     group: str = setting("RUNR_QUEUE_GROUP", parse.text, "")
