@@ -18,6 +18,8 @@ from services.core.rpc.call_context import caller
 from services.core.runtime.parse import Address
 from services.gateway.endpoint import Bounds
 from services.gateway.mcp.origin import NO_ORIGINS, Origins
+from services.gateway.session import csrf_token
+from tests.support.grpc_backend import ADMIN
 from tests.support.http_gateway import Client, gateway
 from tests.support.mcp_client import HEADERS, called, post
 
@@ -154,6 +156,13 @@ async def test_a_stranger_is_refused_before_the_message_is_read(client: Client, 
         reply = await post(client, raw=b"no message", headers=headers, token=None)
         reply.problem(401)
         assert reply.headers["WWW-Authenticate"].startswith("Bearer")
+    assert asked.requests == []
+
+
+async def test_a_cookie_is_no_token(client: Client, asked: Asked) -> None:
+    for name in ("runr_session", "__Host-runr_session"):
+        headers = {"Cookie": f"{name}={ADMIN}", "X-CSRF-Token": csrf_token(ADMIN)}
+        (await post(client, called("workflow_run_status", RUN), headers=headers, token=None)).problem(401)
     assert asked.requests == []
 
 
