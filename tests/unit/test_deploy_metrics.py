@@ -173,7 +173,9 @@ def test_pages_name_only_metrics_that_there_are() -> None:
 
 def test_the_page_of_operations_names_every_metric_and_every_alert() -> None:
     text = page("docs/operations.md").text
-    assert [metric.sample for metric in METRICS if f"`{metric.sample}" not in text] == []
+    for metric in METRICS:
+        labels = ", ".join(f"`{label}`" for label in metric.labels) or "–"
+        assert f"\n| `{metric.sample}` | {metric.kind} | {labels} | {metric.help} |\n" in text
     assert [rule["alert"] for rule in RULES if f"[{rule['alert']}](" not in text] == []
 
 

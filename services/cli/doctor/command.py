@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import asyncpg
@@ -23,16 +23,18 @@ from services.cli.doctor.service_checks import counted, hints, services
 from services.cli.doctor.waiting import waiting
 from services.cli.failure import Failure
 from services.core.runtime.config import ConfigError, load
+from services.core.runtime.parse import address as parse_address
 from services.core.runtime.service import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from services.core.runtime.settings import HEALTH_PORTS, DatabaseSettings, NatsSettings
 from services.embedded.home import Home
 
+_NONE = "none"
 _LOOK_S = 2.0
 """At least so long is between the two looks at counters."""
 
 
-async def run(environ: Mapping[str, str], *, as_json: bool = False) -> int:
-    """Prints what it finds, a line each, or with `as_json` as one object at the end."""
+async def run(environ: Mapping[str, str], *, health: Sequence[str] = (), as_json: bool = False) -> int:
+    """Prints what it finds, a line each, or with `as_json` as one object at the end. `health`: see `_health`."""
     home = Home.of(environ)
     stack = home.recall("stack.json")
     if not stack and not environ.get("DATABASE_URL"):
@@ -46,8 +48,9 @@ async def run(environ: Mapping[str, str], *, as_json: bool = False) -> int:
         nats = load(NatsSettings, known)
     except ConfigError as error:
         raise Failure(str(error), EXIT_USAGE) from None
+    asked = _health(stack, health)
     found: list[Finding] = []
-    async for finding in _everything(database.url, nats, _health(stack)):
+    async for finding in _everything(database.url, nats, asked):
         found.append(finding)
         if not as_json:
             sys.stdout.write(finding.lines())
@@ -59,10 +62,23 @@ async def run(environ: Mapping[str, str], *, as_json: bool = False) -> int:
     return EXIT_FAILED if fails else EXIT_OK
 
 
-def _health(stack: Mapping[str, Any]) -> Mapping[str, str]:
-    """Where each service tells whether it is ready."""
-    given: Mapping[str, str] | None = stack.get("health")
-    return given or {name: f"http://127.0.0.1:{port}/readyz" for name, port in HEALTH_PORTS.items()}
+def _health(stack: Mapping[str, Any], given: Sequence[str]) -> Mapping[str, str]:
+    """Where each service tells whether it is ready: as given (`NAME=HOST:PORT`, or `none`), as the stack of the home
+    says, or at the default ports.
+    """
+    if not given:
+        known: Mapping[str, str] | None = stack.get("health")
+        return known or {name: f"http://127.0.0.1:{port}/readyz" for name, port in HEALTH_PORTS.items()}
+    places: dict[str, str] = {}
+    for each in given:
+        if each == _NONE:
+            continue
+        name, _, address = each.partition("=")
+        try:
+            places[name] = f"http://{parse_address(address)}/readyz"
+        except ValueError as error:
+            raise Failure(f"--health {each}: NAME=HOST:PORT, or none; the address {error}", EXIT_USAGE) from None
+    return places
 
 
 async def _everything(database: str, nats: NatsSettings, health: Mapping[str, str]) -> AsyncIterator[Finding]:

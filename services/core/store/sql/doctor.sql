@@ -4,7 +4,7 @@
 -- name: facts
 select current_setting('server_version_num')::int as version,
        current_setting('max_connections')::int as most_connections,
-       (select count(*) from pg_stat_activity where backend_type = 'client backend') as connections,
+       (select count(*) from pg_stat_activity where datid is not null) as connections,
        current_setting('max_locks_per_transaction')::int as locks,
        (extract(epoch from clock_timestamp()) * 1000)::float8 as now_ms,
        current_database() as name,
@@ -18,7 +18,6 @@ select a.pid, coalesce(nullif(a.application_name, ''), 'a client without a name'
        extract(epoch from clock_timestamp() - a.xact_start)::int as age_s
 from pg_stat_activity a
 where a.datname = current_database() and a.xact_start < clock_timestamp() - $1::int * interval '1 second' and a.pid <> pg_backend_pid()
-    and a.backend_type = 'client backend'
 order by a.xact_start limit 5;
 
 -- name: applied_migrations
