@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -146,7 +147,10 @@ async def test_a_body_is_bounded_whether_it_says_its_size_or_not(client: Client,
             yield big[start : start + 1_000]
 
     (await client.call("POST", "/mcp", raw=chunks(), headers=HEADERS)).problem(413)
-    (await post(client, raw=b"\x1f\x8b", headers={"Content-Encoding": "gzip"})).problem(415)
+    bomb = gzip.compress(b" " * (100 * BOUNDS.body_bytes))
+    (await post(client, raw=bomb, headers={"Content-Encoding": "gzip"})).problem(413)
+    (await post(client, raw=b"\x1f\x8b", headers={"Content-Encoding": "gzip"})).problem(400)
+    (await post(client, raw=b"{}", headers={"Content-Encoding": "br"})).problem(415)
     assert asked.requests == []
 
 
