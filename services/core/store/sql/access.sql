@@ -32,10 +32,13 @@ from k left join rt.users u on u.id = k.member left join lateral (
     select t.id as tenant, t.disabled_at is not null as disabled, 'owner' as role
     from rt.tenant t where k.member is null and t.id = k.home and ($2::text is null or t.slug = $2)
     union all
-    (select t.id, t.disabled_at is not null, m.role
-     from rt.membership m join rt.tenant t on t.id = m.tenant
-     where m.member = k.member and (t.slug = $2 or ($2 is null and (k.home is null or t.id = k.home)))
-     order by t.disabled_at is not null, m.id limit 1)
+    (select t.id, t.disabled, m.role
+     from (select j.id, j.tenant, j.role from rt.membership j where j.member = k.member offset 0) m
+     join lateral (
+         select t.id, t.slug, t.disabled_at is not null as disabled from rt.tenant t where t.id = m.tenant offset 0
+     ) t on true
+     where t.slug = $2 or ($2 is null and (k.home is null or t.id = k.home))
+     order by t.disabled, m.id limit 1)
     offset 0
 ) p on true
 where u.disabled_at is null;
@@ -63,8 +66,8 @@ where rt.token.hash <> excluded.hash;
 -- name: list_tokens
 select k.id, k.name, k.abilities, rt.ms(k.created_at) as created_ms, rt.ms(k.expires_at) as expires_ms,
        rt.ms(k.last_used_at) as used_ms, coalesce(u.email, '') as email
-from rt.token k left join rt.users u on u.id = k.member
-where k.tenant = $1 and k.revoked_at is null and ($2::uuid is null or k.id > $2)
+from rt.token k left join lateral (select w.email from rt.users w where w.id = k.member offset 0) u on true
+where k.tenant = $1 and k.revoked_at is null and k.id > coalesce($2::uuid, '00000000-0000-0000-0000-000000000000')
 order by k.id limit $3;
 
 -- name: hold_token
@@ -89,7 +92,7 @@ select coalesce(m.tenant, 0), $2, $3, $4 from (select $1::uuid as member) u left
 
 -- name: list_audit
 select a.id, rt.ms(a.at) as at_ms, a.actor, a.action, a.subject from rt.audit a
-where a.tenant = $1 and ($2::bigint is null or a.id < $2) and starts_with(a.action, $3)
+where a.tenant = $1 and a.id < coalesce($2::bigint, 9223372036854775807) and starts_with(a.action, $3)
 order by a.id desc limit $4;
 
 -- name: prune_audit

@@ -11,9 +11,12 @@ select id, slug, name, disabled_at is not null as disabled, rt.ms(created_at) as
 from rt.tenant where id = $1;
 
 -- name: tenants_of
-select t.id, t.slug, t.name, t.disabled_at is not null as disabled, rt.ms(t.created_at) as created_ms, m.role
-from rt.membership m join rt.tenant t on t.id = m.tenant
-where m.member = $1 and ($2::text is null or t.slug > $2) order by t.slug limit $3;
+select t.id, t.slug, t.name, t.disabled, t.created_ms, m.role
+from (select j.tenant, j.role from rt.membership j where j.member = $1 offset 0) m join lateral (
+    select t.id, t.slug, t.name, t.disabled_at is not null as disabled, rt.ms(t.created_at) as created_ms
+    from rt.tenant t where t.id = m.tenant offset 0
+) t on true
+where $2::text is null or t.slug > $2 order by t.slug limit $3;
 
 -- name: owned_tenants
 select count(*) from rt.membership where member = $1 and role = 'owner';
@@ -50,16 +53,16 @@ insert into rt.membership (id, tenant, member, role) values ($1, $2, $3, $4) on 
 
 -- name: member
 select m.id, m.member, u.email, m.role, rt.ms(m.created_at) as created_ms
-from rt.membership m join rt.users u on u.id = m.member where m.tenant = $1 and m.id = $2;
+from rt.membership m join lateral (select w.email from rt.users w where w.id = m.member offset 0) u on true where m.tenant = $1 and m.id = $2;
 
 -- name: member_by_user
 select m.id, m.member, u.email, m.role, rt.ms(m.created_at) as created_ms
-from rt.membership m join rt.users u on u.id = m.member where m.tenant = $1 and m.member = $2;
+from rt.membership m join lateral (select w.email from rt.users w where w.id = m.member offset 0) u on true where m.tenant = $1 and m.member = $2;
 
 -- name: list_members
 select m.id, m.member, u.email, m.role, rt.ms(m.created_at) as created_ms
-from rt.membership m join rt.users u on u.id = m.member
-where m.tenant = $1 and ($2::uuid is null or m.id > $2) order by m.id limit $3;
+from rt.membership m join lateral (select w.email from rt.users w where w.id = m.member offset 0) u on true
+where m.tenant = $1 and m.id > coalesce($2::uuid, '00000000-0000-0000-0000-000000000000') order by m.id limit $3;
 
 -- name: set_role
 update rt.membership set role = $2 where id = $1;
@@ -69,5 +72,6 @@ delete from rt.membership where id = $1;
 
 -- name: other_owners
 -- Those who can still sign in, or bring a token: one who is disabled keeps nothing alive.
-select count(*) from rt.membership m join rt.users u on u.id = m.member
-where m.tenant = $1 and m.role = 'owner' and m.id <> $2 and u.disabled_at is null;
+select count(*) from (
+    select j.member from rt.membership j where j.tenant = $1 and j.role = 'owner' and j.id <> $2 offset 0
+) m join lateral (select from rt.users w where w.id = m.member and w.disabled_at is null offset 0) u on true;
