@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 
 import asyncpg
 import pytest
 
+from services.cli.doctor import command
 from services.cli.doctor.database_checks import company, opened, schema, server
 from services.cli.doctor.finding import Finding, State
 from services.cli.doctor.invariants import RULES, SAMPLE, Rule, invariants
+from services.cli.doctor.service_checks import counted, hints
 from services.cli.doctor.waiting import waiting
+from services.cli.failure import Failure
+from services.core.runtime.exposition import Exposition
+from services.core.runtime.health import Health
+from services.core.runtime.health_server import HealthServer
 from services.core.runtime.ids import ulid_text
+from services.core.runtime.metric_table import DUTY_WORK, HINTS_DROPPED, OWNERS_LOST
+from services.core.runtime.metrics import Metrics
+from services.core.runtime.parse import Address
+from services.core.runtime.service import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from services.core.store.queries import queries
 from tests.support.live_rows import DAY_MS, LiveRows
 
@@ -156,3 +168,69 @@ async def test_a_transaction_that_stands_is_named(rows: LiveRows, connection: as
             assert "somebody" in {row["name"] for row in found}
     finally:
         await other.close()
+
+
+def metrics_of(*, dropped: int = 0, hinted: int = 0, lost: int = 0) -> Exposition:
+    counted = Metrics("scheduler")
+    counted.watch(HINTS_DROPPED, lambda: dropped)
+    counted.counter(DUTY_WORK, "rehint", "hinted").add(hinted)
+    counted.counter(DUTY_WORK, "rescue", "rescued").add(99)
+    counted.watch(OWNERS_LOST, lambda: lost)
+    return Exposition([counted])
+
+
+async def test_hints_that_are_lost_while_it_looks_are_told() -> None:
+    looks = [metrics_of(dropped=5, hinted=7), metrics_of(dropped=5, hinted=7), metrics_of(dropped=8, hinted=8, lost=2)]
+    health = Health()
+    server = HealthServer(health, Address("127.0.0.1", 0), "scheduler", metrics=lambda: looks.pop(0).text())
+    await server.start()
+    try:
+        asked = {"scheduler": f"http://{server.address}/readyz"}
+        first, second, third = [await counted(asked) for _ in range(3)]
+    finally:
+        await server.stop()
+    assert first == {"not sent": 5, "sent again": 7, "lives lost": 0}
+    assert [finding.state for finding in hints(first, second)] == [State.OK, State.OK]
+    arrive, alive = hints(second, third)
+    assert arrive.reason == "3 were not sent, 1 were sent again while this looked"
+    assert "2 times" in alive.reason
+
+
+async def run_doctor(capsys: pytest.CaptureFixture[str], environ: Mapping[str, str], home: Path) -> tuple[int, str]:
+    code = await command.run({**environ, "RUNR_HOME": str(home)}, health=["none"])
+    return code, capsys.readouterr().out
+
+
+async def test_its_exit_code_says_whether_something_fails(
+    rows: LiveRows, nats_url: str, nats_prefix: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    environ = {"DATABASE_URL": rows.database.dsn, "NATS_URL": nats_url, "RUNR_NATS_PREFIX": nats_prefix}
+    code, said = await run_doctor(capsys, environ, tmp_path)
+    assert code == EXIT_FAILED
+    assert "FAIL  an executor lives: none" in said
+    assert "      → start one: `runr serve executor`\n" in said
+    for kind in ("executor", "scheduler"):
+        await rows.owner(kind=kind)
+    code, said = await run_doctor(capsys, environ, tmp_path)
+    assert code == EXIT_OK, said
+    assert "ok    invariant 7: an ended run has no lease, wait or slot\n" in said
+    assert f"watch stream {nats_prefix.upper()}_READY: " in said  # nobody has made it
+
+
+async def test_programs_read_its_findings_as_json(
+    rows: LiveRows, nats_url: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    environ = {"DATABASE_URL": rows.database.dsn, "NATS_URL": nats_url, "RUNR_HOME": str(tmp_path)}
+    assert await command.run(environ, health=["none"], as_json=True) == EXIT_FAILED
+    told = json.loads(capsys.readouterr().out)
+    assert told["ok"] is False
+    assert {frozenset(finding) for finding in told["findings"]} == {frozenset(("subject", "reason", "advice", "state"))}
+    assert {finding["state"] for finding in told["findings"]} <= {"ok", "watch", "fail"}
+
+
+@pytest.mark.parametrize("given", ["executor", "executor=", "executor=somewhere", "executor=h:99999"])
+async def test_an_address_that_is_none_is_refused(given: str, tmp_path: Path) -> None:
+    environ = {"DATABASE_URL": "postgresql://h/d", "NATS_URL": "nats://h", "RUNR_HOME": str(tmp_path)}
+    with pytest.raises(Failure, match="NAME=HOST:PORT, or none") as refused:
+        await command.run(environ, health=[given])
+    assert refused.value.code == EXIT_USAGE
