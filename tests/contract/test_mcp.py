@@ -207,6 +207,8 @@ async def test_every_fault_of_the_arguments_is_told_at_once_and_nothing_is_asked
         assert result.is_error
         faults = {line.partition(":")[0] for line in text_of(result).splitlines() if line.startswith("- ")}
         assert faults == {"- status", "- limit", "- from", "- workflow", "- colour"}
+        wrong = {"run_id": RUN, "idempotency_key": "two words"}
+        assert "- idempotency_key: " in text_of(await mcp.call_tool("workflow_run_replay", wrong))
         assert "- run_id: is required" in text_of(await mcp.call_tool("workflow_run_retry", {}))
         assert services.asked == []
 

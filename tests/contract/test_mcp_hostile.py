@@ -16,9 +16,11 @@ from runr.workflows.v1 import access_service_pb2, event_service_pb2, run_service
 
 from services.core.domain.event import EventLimits
 from services.core.rpc.call_context import caller
+from services.core.runtime.clock import SystemClock
 from services.core.runtime.parse import Address
 from services.gateway.endpoint import Bounds
 from services.gateway.mcp.origin import NO_ORIGINS, Origins
+from services.gateway.rate_limit import RateLimit
 from services.gateway.session import csrf_token
 from tests.support.grpc_backend import ADMIN
 from tests.support.http_gateway import Client, gateway
@@ -161,6 +163,19 @@ async def test_a_stranger_is_refused_before_the_message_is_read(client: Client, 
         reply.problem(401)
         assert reply.headers["WWW-Authenticate"].startswith("Bearer")
     assert asked.requests == []
+
+
+async def test_a_key_in_a_header_is_not_ignored(client: Client, asked: Asked) -> None:
+    (await post(client, called("workflow_run_status", RUN), headers={"Idempotency-Key": "k"})).problem(501)
+    assert asked.requests == []
+
+
+async def test_requests_of_a_token_are_limited() -> None:
+    limit = RateLimit(1, 2, SystemClock())
+    async with gateway({"access.GetCaller": _caller}, limit=limit) as client:
+        statuses = [(await post(client, {"jsonrpc": "2.0", "id": 1, "method": "ping"})).status for _ in range(9)]
+    assert statuses[:2] == [200, 200]
+    assert 429 in statuses
 
 
 async def test_a_cookie_is_no_token(client: Client, asked: Asked) -> None:

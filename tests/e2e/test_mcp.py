@@ -65,7 +65,11 @@ async def test_an_agent_follows_a_refund_from_its_event_to_its_end(stack: Stack,
         bank.open = True
         await use(mcp, "workflow_run_retry", run_id=run)
         assert await rest.completed(run) == {"paid": 1250, "by": "ada"}
-        replay = await use(mcp, "workflow_run_replay", run_id=run, from_step="pay")
+        once = {"run_id": run, "from_step": "pay", "idempotency_key": "replay-1"}
+        replay, same = [await use(mcp, "workflow_run_replay", **once) for _ in range(2)]
+        assert same["id"] == replay["id"]
+        refused = await mcp.call_tool("workflow_run_replay", {**once, "from_step": "approval"})
+        assert text_of(refused).startswith("Invalid input (422)")
         assert await rest.completed(replay["id"]) == {"paid": 1250, "by": "ada"}
         listed = await use(mcp, "workflow_runs_list", workflow="refund", status=["completed"])
         assert [each["id"] for each in listed["data"]] == [replay["id"], run]

@@ -45,11 +45,13 @@ async def call_tool(tool: Tool, asked: Asked) -> bytes | DomainError:
     """The answer of the tool's route as JSON, or what went wrong, as its caller may see it."""
     route = tool.route
     try:
-        found, message = await asked.off_loop.run(len(asked.body), _read, tool, asked)
+        found, name, message = await asked.off_loop.run(len(asked.body), _read, tool, asked)
         timeout_s = route.timeout_s(found) if callable(route.timeout_s) else route.timeout_s
 
+        credentials = asked.credentials._replace(name=name)
+
         async def perform(message: Any) -> Any:
-            return await asked.backends.call(route.rpc, message, credentials=asked.credentials, timeout_s=timeout_s)
+            return await asked.backends.call(route.rpc, message, credentials=credentials, timeout_s=timeout_s)
 
         response = await (perform(message) if route.perform is None else route.perform(perform, message))
         return _shown(tool, response, found)
@@ -69,11 +71,11 @@ def failure_text(error: DomainError, trace_id: str) -> str:
     return "\n".join(lines)
 
 
-def _read(tool: Tool, asked: Asked) -> tuple[Input, Any]:
-    found = tool.read(_arguments(asked.body), asked.bounds.events)
+def _read(tool: Tool, asked: Asked) -> tuple[Input, str | None, Any]:
+    found, name = tool.read(_arguments(asked.body), asked.bounds.events)
     if not all(is_storable(value) for value in found.path.values()):
         raise Malformed("an id holds what no id can")
-    return found, tool.route.request(found)
+    return found, name, tool.route.request(found)
 
 
 def _arguments(body: bytes) -> str:

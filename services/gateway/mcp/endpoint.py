@@ -35,6 +35,8 @@ def mcp_endpoint(backends: Backends, bounds: Bounds, origins: Origins, *, server
     async def handle(request: web.Request) -> web.StreamResponse:
         origins.check(request.headers.get("Origin"))
         bearer_token(request.headers.get("Authorization"))  # a browser's cookie is nothing for agents
+        if "Idempotency-Key" in request.headers:
+            raise Unsupported("an Idempotency-Key is an argument of the tools that take one, not a header")
         credentials = token_credentials(request)
         abilities = await _abilities(backends, credentials)
         body = await read_body(request, max_bytes=bounds.body_bytes, timeout_s=bounds.body_timeout_s)

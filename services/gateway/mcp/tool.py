@@ -13,15 +13,17 @@ from typing import Any
 import msgspec
 from multidict import MultiDict
 
-from services.core.domain.errors import FieldError, InvalidInput
+from services.core.domain.errors import FieldError, InvalidInput, Malformed
 from services.core.domain.event import EventLimits
 from services.core.domain.json_text import Raw, dump, read_object
+from services.core.domain.named_write import name_of
 from services.gateway.kinds import text
 from services.gateway.route import Input, Route
 from services.gateway.shape import Kind, Param, read_query, shown
 
 _PLACES = re.compile(r"\{(\w+)\}")
 _PLACE = text(200)
+_NAME, _KEY = "idempotency_key", text(255)
 _MOST_FAULTS = 100
 
 
@@ -31,7 +33,7 @@ class Tool:
 
     `body` is what a route with a raw body takes, by its members; `required` names those that it needs. `adds`,
     `changes` and `repeatable` are hints for who decides whether a call needs a person's consent: a tool with neither of
-    the first two only reads.
+    the first two only reads. A `named` one takes the Idempotency-Key of its call as an argument.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Tool:
     adds: bool = False
     changes: bool = False
     repeatable: bool = False
+    named: bool = False
 
     def input_schema(self) -> dict[str, Any]:
         """The JSON Schema of the arguments."""
@@ -61,6 +64,8 @@ class Tool:
             properties[param.name] = {"type": "array", "items": item} if param.many else item
         for name, kind in self._body().items():
             properties[name] = dict(kind.schema)
+        if self.named:
+            properties[_NAME] = dict(_KEY.schema)
         if self.route.body is not None:
             required += [each.name for each in self.route.body.fields if each.required]
         for name, schema in properties.items():
@@ -74,8 +79,8 @@ class Tool:
         root = parts[schema["$ref"].rpartition("/")[2]]
         return {**root, "$defs": parts}
 
-    def read(self, arguments: bytes | str, limits: EventLimits) -> Input:
-        """What the route's request is made of. Arguments that are null count as left out.
+    def read(self, arguments: bytes | str, limits: EventLimits) -> tuple[Input, str | None]:
+        """What the route's request is made of, and the name of the write. Arguments that are null count as left out.
 
         Raises InvalidInput with every fault by the argument's name, Malformed for what is not unambiguous JSON.
         """
@@ -83,8 +88,9 @@ class Tool:
         faults: list[FieldError] = []
         path = {place: self._place(place, given.pop(place, None), faults) for place in self._places()}
         query = self._query(given, faults)
+        name = self._write_name(given, faults)
         body = self._body()
-        known = (*path, *(param.name for param in self.route.query), *body)
+        known = self.input_schema()["properties"]
         for name in [name for name in given if name not in body]:
             del given[name]
             faults.append(FieldError(name[:80], f"unknown argument; allowed: {', '.join(known) or 'none'}"))
@@ -97,7 +103,7 @@ class Tool:
         if faults:
             raise InvalidInput.of_all(faults[:_MOST_FAULTS])
         raw = "{" + ",".join(f"{dump(name)}:{value.text}" for name, value in given.items()) + "}"
-        return Input(path=path, query=query, body=values, raw=raw.encode(), events=limits)
+        return Input(path=path, query=query, body=values, raw=raw.encode(), events=limits), name
 
     def _places(self) -> list[str]:
         return _PLACES.findall(self.route.path)
@@ -117,6 +123,17 @@ class Tool:
         except ValueError as error:
             faults.append(FieldError(name, f"{error}, got {shown(given.text)}"))
             return ""
+
+    def _write_name(self, given: dict[str, Raw], faults: list[FieldError]) -> str | None:
+        """The name that the caller has given the write, which is taken out of `given`."""
+        raw = given.pop(_NAME, None) if self.named else None
+        if raw is None:
+            return None
+        try:
+            return name_of(str(_KEY.read(raw)))
+        except (ValueError, Malformed) as error:
+            faults.append(FieldError(_NAME, f"{error}, got {shown(raw.text)}"))
+            return None
 
     def _query(self, given: dict[str, Raw], faults: list[FieldError]) -> Mapping[str, Any]:
         """The arguments that are the route's query, which are taken out of `given`."""

@@ -102,14 +102,17 @@ TOOLS: tuple[Tool, ...] = (
         name="workflow_run_replay",
         title="Replay a run",
         description="Starts a new run with the event of another one: from the start, where everything is done once"
-        " more, or from a step, with the results of those before it.",
+        " more, or from a step, with the results of those before it. With an idempotency_key a second call within a day"
+        " answers as the first one did.",
         route=_route("ReplayRun"),
         words={
             "run_id": _RUN,
             "from_step": "Keep the results of the steps before this one.",
             "data": "Other data of the event.",
+            "idempotency_key": "A second replay with this key starts nothing.",
         },
         adds=True,
+        named=True,
     ),
     Tool(
         name="event_send",
