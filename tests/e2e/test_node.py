@@ -17,6 +17,7 @@ import pytest
 from tests.support.node import SDK, Node, find_node
 from tests.support.node_project import PATIENCE_S, Function, compile_with, install_sdk, run_node, serving_script
 from tests.support.rest import Rest, step_of, steps_of
+from tests.support.runtimes import COMMANDS, runtime
 from tests.support.stack import Stack
 from tests.support.transports import only_over
 
@@ -111,6 +112,26 @@ async def test_the_client(rest: Rest, compiled: Path) -> None:
         known = {"RUNR_API_URL": rest.base, "RUNR_TOKEN": rest.token}
         said = await run_node(node, compiled / "tests" / "client-story.js", rest.project, environ=known)
     assert said == "told\n"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+async def test_another_runtime(rest: Rest, compiled: Path, name: str) -> None:
+    """Where it is installed: the order, steps of every kind, several steps an answer, nested steps, and the client."""
+    command = runtime(name)
+    await compile_tests(find_node(), compiled)
+    async with serving_script(rest, compiled / "tests" / "orders.js", command=command) as (function, _):
+        known = {"RUNR_API_URL": rest.base, "RUNR_TOKEN": rest.token}
+        client = (*command[1:], compiled / "tests" / "client-story.js", rest.project)
+        assert await run_node(Node(Path(command[0]), ()), *client, environ=known) == "told\n"
+        order = await rest.start("process-order", {"order_id": "o-7", "total": 42})
+        await rest.becomes(order, "waiting")
+        await rest.send("order.shipped", {"order_id": "o-7", "carrier": "dhl"})
+        assert await rest.completed(order) == {"status": "done", "by": "dhl", "reservation": "r-o-7"}
+        assert function.of(order) == {"reserve": 1, "charge": 2}
+        gathered = {"letters": ["a", "b", "c"], "doubled": 42, "sent": 1}
+        assert await rest.completed(await rest.start("gather")) == gathered
+        assert await rest.completed(await rest.start("many")) == sum(range(12)) + 1
+        assert (await rest.end(await rest.start("nested")))["error"]["name"] == "NestedStepError"
 
 
 @pytest.mark.parametrize(("story", "said"), [("kit-parity", "34 stories\n"), ("sealed-story", "sealed\n")])

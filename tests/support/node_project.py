@@ -6,7 +6,7 @@ import asyncio
 import re
 import shutil
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -36,12 +36,17 @@ class Function:
 
 
 @asynccontextmanager
-async def serving_script(rest: Rest, script: Path, **environ: str) -> AsyncIterator[tuple[Function, list[str]]]:
-    """A function and its workflows, known to the client's project; it must end well when it is told to."""
+async def serving_script(
+    rest: Rest, script: Path, *, command: Sequence[str] = (), **environ: str
+) -> AsyncIterator[tuple[Function, list[str]]]:
+    """A function and its workflows, known to the client's project; it must end well when it is told to.
+
+    `command` runs the script: that of Node, if it is left out.
+    """
     node = find_node()
     shown = await rest.ok("GET", f"/projects/{rest.project}/workflows/app/signing-key")
     process = await asyncio.create_subprocess_exec(
-        node.program,
+        *(command or (str(node.program),)),
         str(script),
         env={**node.environ, "RUNR_WORKFLOW_SIGNING_KEY": shown["signing_key"], **environ},
         stdout=asyncio.subprocess.PIPE,

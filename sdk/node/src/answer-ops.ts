@@ -36,6 +36,11 @@ export class AnswerOps {
     return this.#room.until !== null && performance.now() >= this.#room.until;
   }
 
+  /** Whether another op may follow the next one. */
+  get takesMore(): boolean {
+    return this.#texts.length + 1 < this.#room.maxOps;
+  }
+
   /** Whether no op may follow. */
   get isFull(): boolean {
     return this.#texts.length >= this.#room.maxOps || this.#bytes > MAX_OPS_BYTES || this.#hasBigOp;

@@ -55,6 +55,8 @@ export class Replay {
   readonly #ids = new StepIds();
   readonly #notAwaited = new Set<string>();
   readonly #drain = new Drain();
+  /** Of the moment when the function of a step was called. */
+  readonly #sinceBody = new Drain();
   readonly #parts: InvocationParts;
   #pending = 0;
   /** Whether a stored result is being decoded, or the output of the run encoded: calls wait for their turn. */
@@ -114,10 +116,16 @@ export class Replay {
     this.#notAwaited.delete(stepId);
     this.#refuseNested(call);
     if (this.isOver) return never();
+    this.awaits();
     return new Promise((resolve, reject) => {
       this.#turns.push({ call, stepId, resolve, reject });
       this.#goOn();
     });
+  }
+
+  /** A call is awaited, perhaps once more. Code that does so while a step is executed has gone on without its result. */
+  awaits(): void {
+    if (this.#owner !== null && this.#sinceBody.isOver) this.#endsWithNext = true;
   }
 
   /** The workflow function returned; counts only if no step is being executed. */
@@ -167,9 +175,14 @@ export class Replay {
     this.#record(opText({ op: "run_failed", ...failure }), "failed", { stepId: null, ...failure.error });
   }
 
-  /** Whether the function ended while the answer is known, or a step decides it: nobody is left to go on after that. */
+  /**
+   * Whether the function ended while the answer is known, or a step decides it: nobody is left to go on after that. Where
+   * it has waited for something else after a step of this answer, the answer ends without its end: it may be that of code
+   * for which the step has lost a race, which it wins in a replay.
+   */
   #isLeft(): boolean {
     this.#endsWithNext = true;
+    if (this.#owner === null && this.hasProgressed && this.#drain.isOver) this.#finish();
     return this.isOver || this.#owner !== null;
   }
 
@@ -254,6 +267,7 @@ export class Replay {
     if (call.body !== undefined) {
       this.#owner = stepId;
       this.#drain.stop();
+      if (this.#ops.takesMore) this.#sinceBody.begin();
       const body = this.#parts.probe?.body(stepId, call) ?? call.body;
       const step = { replay: this, call, stepId, body, attempt: this.attempt };
       void execute(this.#parts, step).then((made) => this.#executed(call, stepId, made, resolve));

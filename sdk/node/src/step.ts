@@ -33,11 +33,13 @@ export type Outgoing<Events extends EventMap> = {
  */
 export class PendingStep<T> implements Promise<T> {
   readonly [Symbol.toStringTag] = "PendingStep";
+  readonly #replay: Replay;
   readonly #perform: () => Promise<unknown>;
   #result: Promise<T> | null = null;
   readonly #name: string;
 
   constructor(replay: Replay, call: StepCall) {
+    this.#replay = replay;
     this.#name = call.userId;
     const stepId = replay.begin(call);
     this.#perform = stepId === null ? never : () => replay.perform(call, stepId);
@@ -52,7 +54,8 @@ export class PendingStep<T> implements Promise<T> {
     onFulfilled?: ((value: T) => A | PromiseLike<A>) | null,
     onRejected?: ((reason: unknown) => B | PromiseLike<B>) | null,
   ): Promise<A | B> {
-    this.#result ??= this.#perform() as Promise<T>;
+    if (this.#result === null) this.#result = this.#perform() as Promise<T>;
+    else this.#replay.awaits();
     return this.#result.then(onFulfilled, onRejected);
   }
 

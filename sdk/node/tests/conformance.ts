@@ -1,5 +1,6 @@
 /** The workflows that `runr conformance` drives (docs/how-to/conformance.md), with the TypeScript SDK. */
 
+import { serveByFetch } from "./serve-by-fetch.js";
 import { type Context, NonRetriableError, RetryAfterError, type Step, StepError, Workflows } from "../src/index.js";
 
 const wf = new Workflows();
@@ -128,4 +129,5 @@ wf.workflow("conformance-together", {}, async (_ctx, step) =>
   Promise.all(["a", "b", "c"].map((name) => step.run(name, () => name))),
 );
 
-await wf.serve({ host: "127.0.0.1", port: 0, grace: 1 });
+if (process.env["BY_FETCH"] === "1") serveByFetch(wf);
+else await wf.serve({ host: "127.0.0.1", port: 0, grace: 1 });

@@ -125,13 +125,26 @@ const STORIES: readonly (readonly [page: string, play: Play, wanted: unknown])[]
   ],
   ["queue", async (engine) => (await engine.run("charge", { order_id: "o-1", cents: 1250 })).output, "o-1: 1250"],
   ["retry-and-replay", async (engine) => (await engine.run("order", { order_id: "o-1" })).output, "charged r-o-1"],
+  [
+    "deploy-changed-code",
+    async (engine) => {
+      const before = await engine.run("order", { order_id: "o-1" });
+      await engine.advance("365d");
+      const after = await engine.run("order", { order_id: "o-2" });
+      return [before, after].map(({ output, timeline }) => [output, timeline.of("insure").length]);
+    },
+    [
+      ["shipped r-o-1", 0],
+      ["shipped r-o-2", 1],
+    ],
+  ],
   ["checkpoint", async (engine) => (await engine.run("import", { rows: ["a", "bc"] })).output, 3],
 ];
 
 for (const [page, play, wanted] of STORIES) {
   test(`docs/how-to/${page}.md: ${JSON.stringify(wanted)}`, async () => {
     const { wf } = await import(pathToFileURL(join(user, `${page}.js`)).href);
-    assert.deepEqual(await play(new testing.TestEngine(wf)), wanted);
+    assert.deepEqual(await play(new testing.TestEngine(wf, { begins: "2026-01-01T00:00:00Z" })), wanted);
   });
 }
 
