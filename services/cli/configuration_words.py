@@ -120,8 +120,8 @@ OUTSIDE = (
     (
         "RUNR_API_URL",
         "`runr workflows`, `runs`, `events`, `tokens`; the client of an SDK",
-        "The API, as `https://runr.example.com`, with or without `/api`; the command falls back to the current context of"
-        " `runr login`, then to RUNR_HOME's stack.",
+        "The API, as `https://runr.example.com`, with or without `/api`; the command falls back to the current context"
+        " of `runr login`, then to RUNR_HOME's stack.",
     ),
     ("RUNR_TOKEN", "`runr workflows`, `runs`, `events`, `tokens`; the client of an SDK", "A token for it."),
     ("RUNR_CONTEXT", "the same commands", "Which context of `runr login` is meant; `dev` is RUNR_HOME's stack."),

@@ -238,6 +238,10 @@ def _workflows(given: argparse.Namespace, environ: Mapping[str, str]) -> Corouti
             from services.cli import workflow_list
 
             return workflow_list.run(environ, given)
+        case "declare":
+            from services.cli import workflow_declare
+
+            return workflow_declare.run(environ, given)
         case "logs":
             from services.cli import workflow_logs
 

@@ -151,3 +151,20 @@ async def test_output_is_the_same_in_a_pipe_and_without_colours(rest: Rest, tmp_
     assert "\x1b" not in shown.out + ascii_only.out
     assert shown.out.count("käse") == 1
     assert ascii_only.out == shown.out.replace("ä", "\\xe4")
+
+
+async def test_a_file_declares_the_whole_list_however_often(rest: Rest, tmp_path: Path) -> None:
+    shell = Shell(rest, tmp_path)
+    file = tmp_path / "runr.workflows.json"
+    file.write_text('{"workflows": [{"name": "ship", "triggers": [{"event": "paid"}]}, {"name": "bill"}]}')
+    for _ in range(2):
+        declared = await shell.ok("workflows", "declare", str(file))
+        assert declared.lines == [["declared", "2", "workflows", "of", "default"], ["bill"], ["ship"]]
+    await shell.ok("workflows", "pause", "bill")
+    again = await shell.ok("workflows", "declare", "-", stdin='[{"name": "bill"}]')
+    assert again.lines[0] == ["declared", "1", "workflow", "of", "default"]
+    assert sorted(again.lines[1:]) == [["bill", "(paused)"], ["ship", "(archived)"]]
+    refused = await shell.runr("workflows", "declare", "-", "--json", stdin='[{"name": "bill", "retries": -1}]')
+    assert (refused.code, refused.out, "retries" in refused.err) == (1, "", True)
+    listed = (await shell.ok("workflows", "list", "--json")).json["data"]
+    assert [(each["name"], each["source"]) for each in listed] == [("bill", "api")]

@@ -111,11 +111,18 @@ def add_events(commands: Any) -> None:
 
 
 def add_workflow_verbs(verbs: Any) -> None:
-    """`runr workflows list`, `pause` and `resume`."""
+    """The verbs of `runr workflows` about what is stored."""
     part = verbs.add_parser("list", help="the workflows of a project, with what starts them")
     add_place(part)
     part.add_argument("--archived", action="store_true", help="also those that are declared no more")
     add_paging(part)
+    add_json(part)
+
+    part = verbs.add_parser(
+        "declare", help="declare the project's whole list of workflows, without asking its function"
+    )
+    part.add_argument("file", metavar="FILE", help="a list, or an object with one, as runr.workflows.json; - for stdin")
+    add_place(part)
     add_json(part)
 
     for verb, does in (
