@@ -20,6 +20,7 @@ _ABILITY = {
 }
 _OPEN = frozenset({options_pb2.PERMISSION_PUBLIC, options_pb2.PERMISSION_PER_ITEM, options_pb2.PERMISSION_SIGNED})
 _HEALTH = "/grpc.health.v1.Health/"
+_REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/"
 _BEARER = "bearer "
 
 
@@ -31,6 +32,8 @@ def permission_of(method: str) -> int:
     """
     if method.startswith(_HEALTH):
         return int(options_pb2.PERMISSION_PUBLIC)
+    if method.startswith(_REFLECTION):
+        return int(options_pb2.PERMISSION_AUTHENTICATED)
     service_name, _, name = method.removeprefix("/").partition("/")
     try:
         service = descriptor_pool.Default().FindServiceByName(service_name)

@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.reflection import SERVICE_NAME, enable_server_reflection
 
 from services.core.rpc.broken_calls import quiet_broken_calls
 from services.core.rpc.call_context import Authenticator, Once
@@ -94,8 +95,11 @@ class RpcServer(Component):
             interceptors=(self._interceptor,), options=self._options, maximum_concurrent_rpcs=_MAX_CALLS
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        served = _Served(server)
         for add, servicer in self._services:
-            add(servicer, server)
+            add(servicer, served)
+        # Tools learn the protos from the server itself, with a token of any kind.
+        enable_server_reflection((*served.names, health.SERVICE_NAME, SERVICE_NAME), server)
         self._address = Address(self._address.host, self._bind(server))
         await server.start()
         self._server = server
@@ -121,6 +125,23 @@ class RpcServer(Component):
             return int(server.add_insecure_port(str(self._address)))
         except RuntimeError as error:
             raise OSError(f"cannot listen on {self._address}: {error}") from error
+
+
+class _Served:
+    """A server as generated code adds services to it; remembers what they are called."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self.names: list[str] = []
+
+    def add_generic_rpc_handlers(self, handlers: Sequence[Any]) -> None:
+        """The services' methods by their full names."""
+        self.names += [handler.service_name() for handler in handlers]
+        self._server.add_generic_rpc_handlers(handlers)
+
+    def add_registered_method_handlers(self, service: str, handlers: Any) -> None:
+        """The same, as newer code does besides."""
+        self._server.add_registered_method_handlers(service, handlers)
 
 
 def is_loopback(host: str) -> bool:
