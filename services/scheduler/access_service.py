@@ -24,6 +24,7 @@ from services.core.runtime.ids import UlidFactory, ulid_text
 from services.core.runtime.sealing import Sealer
 from services.core.runtime.settings import SessionSettings
 from services.core.store.access import TokenRow, get_tenant, list_tokens
+from services.core.store.audit import INSTALLATION
 from services.core.store.database import Database
 from services.core.store.projects import ProjectRow, get_project, list_projects
 from services.scheduler.delete_project import ProjectDeleter
@@ -106,10 +107,10 @@ class AccessService(MemberMethods, SessionMethods, access_service_pb2_grpc.Acces
         who = caller()
         async with self._database.connection() as connection:
             tenant = await get_tenant(connection, who.tenant)
-        if tenant is None:
+        if tenant is None and who.tenant != INSTALLATION:
             raise Unauthenticated("the token's tenant is gone")
         return pb.GetCallerResponse(
-            tenant=tenant.slug,
+            tenant="" if tenant is None else tenant.slug,
             token_id=who.token_id,
             abilities=sorted(who.abilities),
             email=who.email,

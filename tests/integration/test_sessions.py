@@ -135,6 +135,16 @@ async def test_attempts_are_limited_whoever_has_the_address(stage: Stage, email:
         await sign_in(stage)
 
 
+async def test_attempts_are_counted_over_all_replicas(stage: Stage, database: Database, sealer: Sealer) -> None:
+    async with access_stage(database, sealer, settings=SessionSettings(login_attempts=ATTEMPTS)) as replica:
+        for number in range(ATTEMPTS):
+            with pytest.raises(Unauthenticated):
+                await sign_in((stage, replica)[number % 2], EMAIL, "wrong")
+        for each in (stage, replica):
+            with pytest.raises(RateLimited):
+                await sign_in(each)
+
+
 async def test_attempts_that_are_too_many_prolong_nothing_and_success_begins_anew(stage: Stage) -> None:
     for _ in range(3):
         for _ in range(ATTEMPTS - 1):
@@ -228,6 +238,27 @@ async def test_a_session_makes_tokens_of_its_user(stage: Stage, tenant: int) -> 
     assert made.token.email == EMAIL
     found = await who(stage, made.secret)
     assert (found.session, list(found.abilities)) == (False, ["workflows.view"])
+
+
+@pytest.mark.parametrize("closed", [False, True])
+async def test_who_has_no_tenant_can_sign_out(stage: Stage, tenant: int, closed: bool) -> None:
+    await stage.user("new@example.com")
+    async with stage.database.connection() as connection:
+        if closed:
+            await connection.execute("update rt.tenant set disabled_at = rt.now()")
+    secret = await sign_in(stage, EMAIL if closed else "new@example.com")
+    found = await who(stage, secret)
+    assert (found.tenant, found.role, list(found.abilities), found.session) == ("", "", [], True)
+    listed = (await stage.ask(pb.ListTenantsRequest(), token=secret)).tenants
+    assert [each.id for each in listed] == (["default"] if closed else [])
+    for request in (pb.ListProjectsRequest(), pb.CreateTenantRequest(id="acme"), pb.ListAuditEntriesRequest()):
+        with pytest.raises(PermissionDenied):
+            await stage.ask(request, token=secret)
+    with pytest.raises(PermissionDenied):
+        await stage.ask(pb.GetCallerRequest(), token=secret, tenant="default")
+    await stage.ask(pb.DeleteSessionRequest(), token=secret)
+    with pytest.raises(Unauthenticated):
+        await who(stage, secret)
 
 
 async def test_what_was_once_hashed_for_less_is_hashed_anew(stage: Stage) -> None:

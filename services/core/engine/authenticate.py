@@ -96,7 +96,7 @@ class StoreAuthenticator:
         ttl_s = self._ttl_s
         if token is not None and token.left_ms is not None:
             ttl_s = min(ttl_s, token.left_ms / 1_000)
-        known = None if token is None else _Known(token, _caller(token))
+        known = None if token is None else _Known(token, _caller(token, is_named=question[1] is not None))
         self._remember(question, _Remembered(asked_at + ttl_s, known))
         if token is not None and token.stale:
             touching = asyncio.create_task(self._touch(token), name="touch-token")
@@ -124,10 +124,11 @@ class StoreAuthenticator:
         self._remembered[question] = remembered
 
 
-def _caller(token: KnownToken) -> Caller | None:
+def _caller(token: KnownToken, *, is_named: bool) -> Caller | None:
     place = token.place
     if place is None or place.disabled:
-        return None
+        # Who has signed in and is nobody anywhere can still look around, change the password, and sign out.
+        return replace(_bearer(token), tenant=INSTALLATION, role="") if token.signed_in and not is_named else None
     held = frozenset(ROLES[place.role])
     abilities = held if token.abilities is None else held & token.abilities
     return replace(_bearer(token), tenant=place.tenant, role=place.role, abilities=abilities)

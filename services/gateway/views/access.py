@@ -64,13 +64,15 @@ class AuditView(msgspec.Struct, kw_only=True):
 
 
 class CallerView(msgspec.Struct, kw_only=True):
-    """Who calls. `email` is null for a token of the installation; `id` is the token's, or the session's."""
+    """Who calls. `email` is null for a token of the installation; `id` is the token's, or the session's. `tenant` and
+    `role` are null for somebody who has signed in and is a member of none.
+    """
 
     id: str
     session: bool
     email: str | None
-    tenant: str
-    role: str
+    tenant: str | None
+    role: str | None
     abilities: list[str]
 
 
@@ -131,7 +133,7 @@ def caller_view(response: pb.GetCallerResponse) -> CallerView:
         id=response.token_id,
         session=response.session,
         email=response.email or None,
-        tenant=response.tenant,
-        role=response.role,
+        tenant=response.tenant or None,
+        role=response.role or None,
         abilities=list(response.abilities),
     )
