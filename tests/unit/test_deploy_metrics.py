@@ -1,5 +1,5 @@
-"""What watches the engine asks for metrics that it has: alerts, dashboard, Prometheus's settings, pages. Each alert has a
-page that says what to do.
+"""What watches the engine asks for metrics that it has: alerts, dashboard, Prometheus's settings, pages. Each alert has
+a page that says what to do.
 """
 
 from __future__ import annotations

@@ -11,8 +11,16 @@ import pytest
 from services.cli.serve import SERVICES
 from services.core.runtime.python_child import python_environ
 
-# Of the gateway's web framework, the SDK of traces that are off, and what only the command line needs.
-NOT_NEEDED = {"opentelemetry.sdk", "psutil", "services.cli.dev", "services.cli.demo", "services.cli.children"}
+# Of the gateway's web framework, the SDK of traces that are off, the text of metrics that nobody has asked for yet, and
+# what only the command line needs.
+NOT_NEEDED = {
+    "opentelemetry.sdk",
+    "prometheus_client",
+    "psutil",
+    "services.cli.dev",
+    "services.cli.demo",
+    "services.cli.children",
+}
 ONLY_THE_GATEWAYS = {"aiohttp"}
 
 LOAD = """
