@@ -1,4 +1,4 @@
-"""A new user's first day: made by the operator, signed in by a browser, a tenant, a project and a token to begin with."""
+"""A new user's first day: made by the operator, signed in by a browser, with a tenant, a project and a token."""
 
 from __future__ import annotations
 
