@@ -5,15 +5,16 @@ does not know where it is not.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+import grpc
 import pytest
 from runr.workflows.v1 import resources_pb2, run_service_pb2, run_service_pb2_grpc
 
 from services.core.domain.errors import NotFound, Unavailable
-from services.core.rpc.channel import call_metadata, open_channel
+from services.core.rpc.channel import OPTIONS, call_metadata, open_channel
 from services.core.rpc.server import RpcServer
 from services.core.runtime.clock import SystemClock
 from services.core.runtime.parse import Address
@@ -46,6 +47,11 @@ class Handled:
         self.seen.set()
         if self._holds:
             await asyncio.Event().wait()
+
+    async def reached(self, count: int) -> None:
+        """Wait until so many calls were seen."""
+        while self.count < count:
+            await asyncio.sleep(0.01)
 
     def server(self, address: Address = LOOPBACK, *, leave_s: float = 0.0) -> RpcServer:
         """A server of it."""
@@ -161,27 +167,19 @@ async def test_what_a_server_has_answered_is_not_asked_again() -> None:
 
 async def test_a_server_that_drains_is_left_before_it_refuses() -> None:
     """No call is cut off at the end of a server: nobody would know whether it was carried out."""
-
-    async def call_on() -> None:
-        while not over.is_set():
-            await cancel(peer)
-            answered.append(None)
-
-    first, second, over = Handled(), Handled(), asyncio.Event()
-    answered: list[None] = []
+    first, second = Handled(), Handled()
     server = first.server(leave_s=1.0)
     await server.start()
-    async with peer_at(server.address) as peer, asyncio.timeout(LONG_S), asyncio.TaskGroup() as group:
-        for _ in range(10):
-            group.create_task(call_on())
+    async with (
+        asyncio.timeout(LONG_S),
+        peer_at(server.address) as peer,
+        AsyncExitStack() as opened,
+        calling(peer, cancel) as answered,
+    ):
         await first.seen.wait()
         await server.drain()
-        async with serving(second.server(server.address)):
-            await second.seen.wait()
-            over.set()
-            # All of them are on their last call.
-            while first.count + second.count > len(answered):
-                await asyncio.sleep(0.01)
+        await opened.enter_async_context(serving(second.server(server.address)))
+        await second.seen.wait()
     assert first.count + second.count == len(answered)
 
 
@@ -212,3 +210,51 @@ async def test_a_service_that_stays_away_is_missed_only_once() -> None:
 )
 def test_only_what_changes_nothing_is_a_read(method: str, reads: bool) -> None:
     assert only_reads(method) is reads
+
+
+@asynccontextmanager
+async def two_replicas() -> AsyncIterator[tuple[Peer, list[Handled], list[RpcServer]]]:
+    """The gateway's side of a name with two addresses, as a headless service has, and what is behind it."""
+    handled = [Handled(), Handled()]
+    servers = [each.server(leave_s=1.0) for each in handled]
+    async with serving(servers[0]), serving(servers[1]):
+        target = f"ipv4:{servers[0].address},{servers[1].address}"
+        async with grpc.aio.insecure_channel(target, options=OPTIONS) as channel:
+            yield Peer("ingest", channel, SystemClock(), found_s=LONG_S), handled, servers
+
+
+@pytest.mark.parametrize("call", [cancel, get])
+async def test_of_two_replicas_one_drains_and_no_call_is_lost(call: Callable[[Peer], Awaitable[Any]]) -> None:
+    async with asyncio.timeout(LONG_S), two_replicas() as (peer, handled, servers):
+        async with calling(peer, call) as answered:
+            await asyncio.gather(*(each.seen.wait() for each in handled))
+            await servers[0].drain()
+            left = handled[1].count
+            await handled[1].reached(left + 50)
+        assert sum(each.count for each in handled) == len(answered)
+
+
+async def test_of_two_replicas_one_dies_and_no_read_is_lost() -> None:
+    async with asyncio.timeout(LONG_S), two_replicas() as (peer, handled, servers), calling(peer, get) as answered:
+        await asyncio.gather(*(each.seen.wait() for each in handled))
+        await servers[0].stop()
+        await handled[1].reached(handled[1].count + 50)
+    assert answered
+
+
+@asynccontextmanager
+async def calling(peer: Peer, call: Callable[[Peer], Awaitable[Any]]) -> AsyncIterator[list[Any]]:
+    """Ten callers, each with one call after another during the block; their answers."""
+
+    async def call_on() -> None:
+        while not over.is_set():
+            answered.append(await call(peer))
+
+    over, answered = asyncio.Event(), list[Any]()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(10):
+            group.create_task(call_on())
+        try:
+            yield answered
+        finally:
+            over.set()

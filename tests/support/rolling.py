@@ -26,6 +26,9 @@ _LONG_POLL_S = 2
 _TURN = ("start", "event", "list", "start", "result", "workflows", "start", "event", "app", "poll")
 """What the client asks for, over and over: half of it is written, and each service answers some of it."""
 
+_CHANGE_EACH = 7
+"""Of the lists every so many is a change instead: a write that goes to a service in a call of its own."""
+
 
 @dataclass
 class Tally:
@@ -95,6 +98,9 @@ class SteadyLoad:
             case "result" | "poll" if known is not None:
                 wait = f"?wait={_LONG_POLL_S}" if kind == "poll" else ""
                 await self._insist(number, kind, "GET", f"/runs/{known}/result{wait}")
+            case "workflows" if number % _CHANGE_EACH == 0:
+                change = {"is_active": True}
+                await self._insist(number, "change", "PATCH", "/projects/default/workflows/heard", change)
             case "workflows":
                 await self._insist(number, kind, "GET", "/projects/default/workflows")
             case "app":

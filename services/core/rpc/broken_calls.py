@@ -1,4 +1,4 @@
-"""A peer that goes away in the middle of what it is sent is no fault of the server, though gRPC logs it as one."""
+"""A call that ends in the middle is no fault of the server, though gRPC logs it as one."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ import logging
 log = logging.getLogger(__name__)
 
 _GRPC = "grpc._cython.cygrpc"
-_BROKEN = "ExecuteBatchError"
+_BROKEN = ("ExecuteBatchError", "CancelledError")
+"""What has happened: the peer is away, or the server was stopped under a call that it had not begun to handle."""
 
 
 class _BrokenCalls(logging.Filter):
-    """Takes gRPC's own errors about calls whose peer has gone, and notes them in one line for who looks closely."""
+    """Takes gRPC's own errors about calls that have ended, and notes them in one line for who looks closely."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         kind = record.exc_info[0] if record.exc_info else None
-        if kind is None or kind.__name__ != _BROKEN:
+        if kind is None or kind.__name__ not in _BROKEN:
             return True
-        log.debug("a peer has gone in the middle of an answer", extra={"call": record.getMessage()})
+        log.debug("a call has ended in the middle", extra={"call": record.getMessage()})
         return False
 
 

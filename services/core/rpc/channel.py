@@ -15,7 +15,7 @@ from services.core.rpc.status import MAX_DETAILS_BYTES
 from services.core.runtime.parse import Address
 from services.core.runtime.traceparent import headers
 
-_OPTIONS = (
+OPTIONS = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_metadata_size", MAX_DETAILS_BYTES + 64 * 1024),
@@ -47,8 +47,8 @@ def open_channel(
     `name` is what the certificate must be for, where that is not the address's host.
     """
     if credentials is None:
-        return grpc.aio.insecure_channel(str(address), options=_OPTIONS)
-    options = _OPTIONS if name is None else (*_OPTIONS, ("grpc.ssl_target_name_override", name))
+        return grpc.aio.insecure_channel(str(address), options=OPTIONS)
+    options = OPTIONS if name is None else (*OPTIONS, ("grpc.ssl_target_name_override", name))
     return grpc.aio.secure_channel(str(address), credentials, options=options)
 
 
