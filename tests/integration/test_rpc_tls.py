@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 import pytest
+import runr_client
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -191,3 +192,23 @@ async def test_a_certificate_alone_gives_no_rights(tmp_path: Path) -> None:
         grpc.StatusCode.PERMISSION_DENIED,
         grpc.StatusCode.UNIMPLEMENTED,  # the servicer, which has been reached
     ]
+
+
+async def test_the_client_of_internal_callers_speaks_mutual_tls(tmp_path: Path) -> None:
+    ours, strangers = make_authority(tmp_path / "ours"), make_authority(tmp_path / "strangers")
+    codes = []
+    async with listening(ours) as address:
+        here = f"127.0.0.1:{address.port}"
+        for settings, name in ((ours, "localhost"), (ours, "elsewhere"), (strangers, "localhost")):
+            tls = runr_client.Tls.of(
+                ca=settings.authority, certificate=settings.certificate, key=settings.key, server_name=name
+            )
+            assert b"PRIVATE KEY" in (tls.key or b"")
+            assert "PRIVATE KEY" not in repr(tls)
+            async with runr_client.aio_channel(here, token=ADMIN, tls=tls) as channel:
+                stub = access_service_pb2_grpc.AccessServiceStub(channel)
+                with pytest.raises(grpc.aio.AioRpcError) as ended:
+                    await stub.ListTokens(access_service_pb2.ListTokensRequest(), timeout=10)
+                codes.append(ended.value.code())
+    assert codes[0] is grpc.StatusCode.UNIMPLEMENTED  # the servicer, which has been reached
+    assert codes[1:] == [grpc.StatusCode.UNAVAILABLE] * 2
