@@ -12,7 +12,9 @@ from uuid import UUID
 
 import asyncpg
 
+from services.cli.doctor import invariants as doctor
 from services.core.runtime.ids import ulid_uuid
+from services.core.store.queries import queries
 
 
 class Rule(NamedTuple):
@@ -202,6 +204,7 @@ async def violations(database_url: str, *, accepted: Collection[UUID] = ()) -> l
             found = [line for rule in RULES for line in await _broken(connection, rule)]
             found += await _lost(connection, {*accepted, *await _started(connection)})
             found += await _early(connection)
+            found += await _doctors(connection)
     finally:
         await connection.close()
     return found
@@ -210,6 +213,15 @@ async def violations(database_url: str, *, accepted: Collection[UUID] = ()) -> l
 async def _broken(connection: asyncpg.Connection, rule: Rule) -> list[str]:
     rows = await connection.fetch(rule.query)
     return [f"invariant {rule.invariant}, {rule.text}: {dict(row)}" for row in rows[:20]]
+
+
+async def _doctors(connection: asyncpg.Connection) -> list[str]:
+    """What `runr doctor` would say: where all is well, it must find nothing."""
+    return [
+        f"doctor, invariant {rule.invariant}, {rule.text}: {dict(row)}"
+        for rule in doctor.RULES
+        for row in await connection.fetch(queries("doctor")[rule.query], doctor.SAMPLE)
+    ]
 
 
 async def _started(connection: asyncpg.Connection) -> list[UUID]:
