@@ -31,6 +31,9 @@ log = logging.getLogger(__name__)
 
 DETAILS_LIMIT = "x-error-details-limit"
 
+JUDGE_AGAIN_S = 5.0
+"""So long a stream's answers go on by what its token could do before."""
+
 _HEALTH = "/grpc.health.v1."
 
 
@@ -94,6 +97,7 @@ class _Around:
         self._start_ns = telemetry.now_ns()
         self._is_shared = False
         self._caller: Caller | None = None
+        self._judged_s = 0.0
 
     def single(
         self, inner: Callable[[Any, Any], Any], once: Once | None = None
@@ -124,6 +128,7 @@ class _Around:
                 result = inner(request, context)
                 if hasattr(result, "__aiter__"):
                     async for message in result:
+                        await self._judge_again()
                         yield message
                 elif hasattr(result, "__await__"):
                     await result
@@ -142,14 +147,23 @@ class _Around:
     async def _enter(self, request: Any) -> None:
         permission = permission_of(self._method)
         self._is_shared = permission == options_pb2.PERMISSION_PER_ITEM  # each item has a span of its own
-        self._caller = caller = await identify(permission, self._metadata, self._authenticator)
-        if caller is not None:
-            require(caller, permission)
+        await self._judge(permission)
         if hasattr(request, "__aiter__"):
             self._is_stream = True  # what it carries is judged as it comes
         else:
             check_request(request)
-        enter_call(Call(self._method, caller, self._traceparent, self._trace_id))
+        enter_call(Call(self._method, self._caller, self._traceparent, self._trace_id))
+
+    async def _judge(self, permission: int) -> None:
+        self._judged_s = self._meter.now_s()
+        self._caller = caller = await identify(permission, self._metadata, self._authenticator)
+        if caller is not None:
+            require(caller, permission)
+
+    async def _judge_again(self) -> None:
+        """A stream may outlive its token: nothing is told over it to whoever may not ask for it any more."""
+        if self._caller is not None and self._meter.now_s() - self._judged_s >= JUDGE_AGAIN_S:
+            await self._judge(permission_of(self._method))
 
     async def _leave(self, error: BaseException | None, context: Any) -> None:
         """Records the span and ends the call with the status of the error, if there is one that is ours to map."""

@@ -1,0 +1,75 @@
+"""A stream that outlives its token, or its caller's role, tells nothing more."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+import pytest
+from runr.workflows.v1 import run_service_pb2, run_service_pb2_grpc
+
+from services.core.domain.caller import WORKFLOWS_VIEW, Caller
+from services.core.domain.errors import Unauthenticated
+from services.core.rpc import interceptor
+from services.core.rpc.channel import call_metadata, open_channel
+from services.core.rpc.server import RpcServer
+from tests.support.grpc_backend import LOOPBACK, no_telemetry, serving
+
+
+class Doorkeeper:
+    """Knows one token, until it is taken back or may do nothing."""
+
+    def __init__(self) -> None:
+        self.known = True
+        self.abilities = frozenset({WORKFLOWS_VIEW})
+        self.denials: list[str] = []
+
+    async def authenticate(self, token: str, tenant_hint: str | None) -> Caller:
+        if not self.known:
+            raise Unauthenticated("the token is not known")
+        return Caller(tenant=1, token_id="t", abilities=self.abilities)
+
+    async def denied(self, caller: Caller, method: str) -> None:
+        self.denials.append(method)
+
+
+class Watched(run_service_pb2_grpc.RunServiceServicer):
+    """Answers once for each time that it is told to."""
+
+    def __init__(self) -> None:
+        self.told: asyncio.Queue[None] = asyncio.Queue()
+
+    async def WatchRun(self, request: Any, context: Any) -> Any:
+        while True:
+            await self.told.get()
+            yield run_service_pb2.WatchRunResponse()
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [("known", grpc.StatusCode.UNAUTHENTICATED), ("abilities", grpc.StatusCode.PERMISSION_DENIED)],
+)
+async def test_a_stream_ends_with_the_right_to_it(
+    monkeypatch: pytest.MonkeyPatch, change: str, code: grpc.StatusCode
+) -> None:
+    monkeypatch.setattr(interceptor, "JUDGE_AGAIN_S", 0.0)
+    door, watched = Doorkeeper(), Watched()
+    server = RpcServer(
+        LOOPBACK,
+        [(run_service_pb2_grpc.add_RunServiceServicer_to_server, watched)],
+        authenticator=door,
+        telemetry=no_telemetry(),
+    )
+    async with serving(server), open_channel(server.address) as channel:
+        stub = run_service_pb2_grpc.RunServiceStub(channel)
+        call = stub.WatchRun(run_service_pb2.WatchRunRequest(run_id="r"), metadata=call_metadata("t"), timeout=30)
+        for _ in range(2):
+            watched.told.put_nowait(None)
+            assert await call.read() is not grpc.aio.EOF
+        setattr(door, change, False if change == "known" else frozenset())
+        watched.told.put_nowait(None)
+        with pytest.raises(grpc.aio.AioRpcError) as ended:
+            await call.read()
+    assert ended.value.code() is code
+    assert len(door.denials) == (1 if change == "abilities" else 0)
