@@ -250,6 +250,33 @@ async def test_an_answer_may_hold_what_payloads_may(asked: Asked) -> None:
             assert result["structuredContent"]["output"]["big"] == 10**300
 
 
+async def test_an_answer_that_is_too_much_for_an_agent_is_refused(asked: Asked) -> None:
+    async def get(_: Any, __: Any) -> Any:
+        response = run_service_pb2.GetRunResponse()
+        response.run.output = json.dumps("x" * 600_000).encode()
+        return response
+
+    async with gateway({"access.GetCaller": _caller, "run.GetRun": get}) as client:
+        reply = await post(client, called("workflow_run_status", RUN))
+        assert (await client.call("GET", f"/api/runs/{RUN['run_id']}")).status == 200
+    assert reply.json["result"]["content"][0]["text"].startswith("Too large (413)")
+
+
+async def test_only_the_arguments_of_a_tool_may_be_big(client: Client, asked: Asked) -> None:
+    for message in (
+        {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"_meta": {"x": "x" * 40_000}}},
+        called("event_send", {"name": "paid"}, more=["x"] * 20_000),
+        called("event_send", "x" * 40_000),
+    ):
+        (await post(client, message)).problem(413)
+    # What is big and no message at all is not given to the SDK.
+    reply = await post(client, raw=b'{"a": 1, "a": 2, "b": "' + b"x" * 40_000 + b'"}')
+    assert (reply.status, reply.json["error"]["code"]) == (400, PARSE_ERROR)
+    big = called("event_send", {"name": "paid", "data": {"x": "x" * 50_000}})
+    assert not (await post(client, big)).json["result"]["isError"]
+    assert len(asked.requests) == 1
+
+
 _json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner, max_size=3),

@@ -8,25 +8,23 @@ from typing import Any
 
 import msgspec
 
-from services.core.domain.errors import DomainError, Malformed
-from services.core.domain.json_fault import MAX_DEPTH
-from services.core.domain.json_text import Raw, read_object
+from services.core.domain.errors import DomainError, Malformed, TooLarge
 from services.core.domain.safe_text import is_storable
 from services.core.runtime.off_loop import OffLoop
 from services.gateway.backends import Backends, Credentials
 from services.gateway.endpoint import Bounds
+from services.gateway.mcp.message import Message
 from services.gateway.mcp.tool import Tool
 from services.gateway.problem import as_domain_error, problem_of, retry_after
 from services.gateway.route import Input
 
-_ENVELOPE_DEPTH = 2
+_MOST_BYTES = 512 * 1024
+"""More is nothing for an agent, and would hold up everybody while MCP's own server encodes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What came with one HTTP request. `body` is its JSON-RPC message; `abilities` None means that they are not known
-    for now.
-    """
+    """What came with one HTTP request. `abilities` None means that they are not known for now."""
 
     backends: Backends
     bounds: Bounds
@@ -34,7 +32,7 @@ class Asked:
     credentials: Credentials
     trace_id: str
     abilities: Collection[str] | None
-    body: bytes
+    message: Message
 
     def may_use(self, tool: Tool) -> bool:
         """Whether there is use in showing this tool. Each call of it is the service's to judge."""
@@ -45,7 +43,7 @@ async def call_tool(tool: Tool, asked: Asked) -> bytes | DomainError:
     """The answer of the tool's route as JSON, or what went wrong, as its caller may see it."""
     route = tool.route
     try:
-        found, name, message = await asked.off_loop.run(len(asked.body), _read, tool, asked)
+        found, name, message = await asked.off_loop.run(asked.message.size, _read, tool, asked)
         timeout_s = route.timeout_s(found) if callable(route.timeout_s) else route.timeout_s
 
         credentials = asked.credentials._replace(name=name)
@@ -54,9 +52,17 @@ async def call_tool(tool: Tool, asked: Asked) -> bytes | DomainError:
             return await asked.backends.call(route.rpc, message, credentials=credentials, timeout_s=timeout_s)
 
         response = await (perform(message) if route.perform is None else route.perform(perform, message))
-        return _shown(tool, response, found)
+        answer = _shown(tool, response, found)
+        return answer if len(answer) <= _MOST_BYTES else _too_large(len(answer))
     except Exception as error:
         return as_domain_error(error, asked.trace_id)
+
+
+def _too_large(size: int) -> DomainError:
+    return TooLarge(
+        f"the answer has {size} bytes, and tools answer with at most {_MOST_BYTES}: ask for less, or ask the REST API",
+        reason="ANSWER_TOO_LARGE",
+    )
 
 
 def failure_text(error: DomainError, trace_id: str) -> str:
@@ -72,18 +78,13 @@ def failure_text(error: DomainError, trace_id: str) -> str:
 
 
 def _read(tool: Tool, asked: Asked) -> tuple[Input, str | None, Any]:
-    found, name = tool.read(_arguments(asked.body), asked.bounds.events)
+    arguments = asked.message.arguments
+    if isinstance(arguments, DomainError):
+        raise arguments
+    found, name = tool.read(arguments, asked.bounds.events)
     if not all(is_storable(value) for value in found.path.values()):
         raise Malformed("an id holds what no id can")
     return found, name, tool.route.request(found)
-
-
-def _arguments(body: bytes) -> str:
-    """The tool's arguments as they were written: what MCP's own server makes of them has lost how."""
-    message = read_object(body, max_depth=MAX_DEPTH + _ENVELOPE_DEPTH)
-    params = read_object(message["params"].text, max_depth=MAX_DEPTH + 1)
-    arguments = params.get("arguments", Raw(None, "null"))
-    return "{}" if arguments.value is None else arguments.text
 
 
 def _shown(tool: Tool, response: Any, found: Input) -> bytes:

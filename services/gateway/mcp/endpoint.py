@@ -18,6 +18,7 @@ from services.gateway.credentials import token_credentials
 from services.gateway.endpoint import Bounds, Handler
 from services.gateway.mcp.asgi import Application, asgi_answer
 from services.gateway.mcp.call import Asked
+from services.gateway.mcp.message import NoMessage, parted
 from services.gateway.mcp.origin import Origins
 from services.gateway.mcp.tools import TOOLS
 from services.gateway.observe import REQUEST_TRACE
@@ -40,6 +41,10 @@ def mcp_endpoint(backends: Backends, bounds: Bounds, origins: Origins, *, server
         credentials = token_credentials(request)
         abilities = await _abilities(backends, credentials)
         body = await read_body(request, max_bytes=bounds.body_bytes, timeout_s=bounds.body_timeout_s)
+        try:
+            message = await off_loop.run(len(body), parted, body)
+        except NoMessage as fault:
+            return web.Response(status=400, body=fault.answer, content_type="application/json")
         if not loaded:
             loaded.append(await asyncio.to_thread(_load, server, bounds.body_bytes))
         asked = Asked(
@@ -49,9 +54,9 @@ def mcp_endpoint(backends: Backends, bounds: Bounds, origins: Origins, *, server
             credentials=credentials,
             trace_id=request[REQUEST_TRACE].trace_id,
             abilities=abilities,
-            body=body,
+            message=message,
         )
-        return await asgi_answer(loaded[0], request, body, asked)
+        return await asgi_answer(loaded[0], request, message.envelope, asked)
 
     return handle
 

@@ -15,7 +15,7 @@ from multidict import MultiDict
 
 from services.core.domain.errors import FieldError, InvalidInput, Malformed
 from services.core.domain.event import EventLimits
-from services.core.domain.json_text import Raw, dump, read_object
+from services.core.domain.json_text import Raw, dump
 from services.core.domain.named_write import name_of
 from services.gateway.kinds import text
 from services.gateway.route import Input, Route
@@ -79,12 +79,12 @@ class Tool:
         root = parts[schema["$ref"].rpartition("/")[2]]
         return {**root, "$defs": parts}
 
-    def read(self, arguments: bytes | str, limits: EventLimits) -> tuple[Input, str | None]:
+    def read(self, arguments: Mapping[str, Raw], limits: EventLimits) -> tuple[Input, str | None]:
         """What the route's request is made of, and the name of the write. Arguments that are null count as left out.
 
-        Raises InvalidInput with every fault by the argument's name, Malformed for what is not unambiguous JSON.
+        Raises InvalidInput with every fault by the argument's name.
         """
-        given = {name: raw for name, raw in read_object(arguments).items() if raw.value is not None}
+        given = {name: raw for name, raw in arguments.items() if raw.value is not None}
         faults: list[FieldError] = []
         path = {place: self._place(place, given.pop(place, None), faults) for place in self._places()}
         query = self._query(given, faults)

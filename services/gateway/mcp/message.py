@@ -1,0 +1,88 @@
+"""A JSON-RPC message parted into what MCP's own server reads, and the arguments of a tool as they were written.
+
+That server decodes a message on the event loop, into objects that have forgotten how numbers were written. So it is
+given the envelope alone, and that must be small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from services.core.domain.errors import DomainError, TooLarge
+from services.core.domain.json_fault import MAX_DEPTH, JsonError
+from services.core.domain.json_text import Raw, Reader
+from services.core.runtime.off_loop import SMALL_BYTES
+
+_AROUND_ARGUMENTS = 2
+_PARSE_ERROR = -32700
+_NO_ARGUMENTS = "{}"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """`arguments` are those of a tool, or why they cannot be read."""
+
+    envelope: bytes
+    arguments: Mapping[str, Raw] | DomainError
+    size: int
+
+
+class NoMessage(Exception):
+    """The body is no message; `answer` is what JSON-RPC says then."""
+
+    def __init__(self, fault: JsonError) -> None:
+        super().__init__(str(fault))
+        error = {"code": _PARSE_ERROR, "message": f"Parse error: {fault}"}
+        self.answer = msgspec.json.encode({"jsonrpc": "2.0", "id": None, "error": error})
+
+
+def parted(body: bytes) -> Message:
+    """The parts of a body. Raises NoMessage, and TooLarge where more than the arguments is big."""
+    try:
+        reader = Reader.of(body, max_depth=MAX_DEPTH + _AROUND_ARGUMENTS)
+        walk = _Walk(reader)
+        reader.read(lambda: reader.members(walk.member))
+    except JsonError as fault:
+        if len(body) > SMALL_BYTES:
+            raise NoMessage(fault) from None
+        return Message(body, fault, len(body))  # the server itself says what is wrong
+    envelope = walk.envelope().encode()
+    if len(envelope) > SMALL_BYTES:
+        raise TooLarge(
+            f"without the arguments of a tool a message is limited to {SMALL_BYTES} bytes, this has {len(envelope)}",
+            reason="BODY_TOO_LARGE",
+        )
+    return Message(envelope, walk.arguments, len(body))
+
+
+class _Walk:
+    """Reads a message, and remembers where in its text the arguments are."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._from = self._to = 0
+        self.arguments: Mapping[str, Raw] = {}
+
+    def member(self, name: str) -> None:
+        """One member of the message."""
+        if name == "params" and self._reader.opens("{"):
+            self._reader.members(self._param)
+        else:
+            self._reader.raw()
+
+    def _param(self, name: str) -> None:
+        reader = self._reader
+        if name == "arguments" and reader.opens("{"):
+            self._from = reader.at
+            self.arguments = reader.raw_members()
+            self._to = reader.at
+        else:
+            reader.raw()
+
+    def envelope(self) -> str:
+        """The text with other arguments in their place: none."""
+        text = self._reader.text
+        return text if self._to == 0 else text[: self._from] + _NO_ARGUMENTS + text[self._to :]
