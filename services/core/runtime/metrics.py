@@ -71,12 +71,19 @@ class Histogram:
         self.total += value
 
 
+class Distribution(NamedTuple):
+    """A histogram as it was: see there."""
+
+    counts: tuple[int, ...]
+    total: float
+
+
 class Family(NamedTuple):
     """One metric with all that was counted of it: by the values of its labels, in their order."""
 
     metric: Metric
     numbers: Mapping[Labels, float]
-    histograms: Mapping[Labels, Histogram]
+    histograms: Mapping[Labels, Distribution]
 
 
 class Metrics:
@@ -110,9 +117,10 @@ class Metrics:
         self._watched[metric][values] = read
 
     def families(self) -> Iterator[Family]:
-        """Everything as it is now."""
-        for metric, histograms in self._histograms.items():
-            yield Family(metric, {}, dict(histograms))
+        """A copy of everything as it is now."""
+        for metric, children in self._histograms.items():
+            histograms = {labels: Distribution(tuple(each.counts), each.total) for labels, each in children.items()}
+            yield Family(metric, {}, histograms)
         for metric in {**self._counters, **self._watched}:
             numbers: dict[Labels, float] = {
                 labels: counter.value for labels, counter in self._counters.get(metric, {}).items()
