@@ -14,8 +14,6 @@ from dataclasses import dataclass
 
 from services.cli.grammar import subcommands
 
-SHELLS = ("bash", "zsh", "fish")
-
 _FILES = ("FILE",)
 """Metavars of what is a path."""
 

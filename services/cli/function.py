@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import sys
 from typing import Any
-from urllib.parse import urlsplit
 
 from services.cli.api import ApiClient, ApiFailure
 from services.cli.failure import Failure
+from services.cli.http_url import is_http_url
 from services.core.runtime.service import EXIT_USAGE
 
 APP = "/api/projects/default/workflows/app"
@@ -21,16 +21,6 @@ def check_function_url(url: str) -> None:
     """Raises Failure when `url` is not one of HTTP with a host, such as an address alone."""
     if not is_http_url(url):
         raise Failure(f"--function {url}: not a URL; write it with its scheme, as http://127.0.0.1:8001", EXIT_USAGE)
-
-
-def is_http_url(url: str) -> bool:
-    """Whether `url` is one of HTTP with a host."""
-    try:
-        parts = urlsplit(url)
-        # A port that is none is told when it is read.
-        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
 
 
 async def register_function(api: ApiClient, url: str) -> Any:

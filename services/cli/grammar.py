@@ -8,6 +8,9 @@ from typing import Any, NoReturn
 
 from services.cli.suggest import did_you_mean
 
+SHELLS = ("bash", "zsh", "fish")
+"""Whose completion is there."""
+
 
 class Grammar(argparse.ArgumentParser):
     """Says what was meant where a command, a choice or an option is not there."""

@@ -15,11 +15,9 @@ from typing import Any
 
 from services.cli.access.grammar import add_login, add_tokens
 from services.cli.admin.grammar import add_admin
-from services.cli.completion import SHELLS, script
 from services.cli.failure import Failure
-from services.cli.grammar import Grammar
+from services.cli.grammar import SHELLS, Grammar
 from services.cli.queue.grammar import add_queue
-from services.cli.reach import place, with_context
 from services.cli.runs.grammar import add_events, add_json, add_place, add_runs, add_workflow_verbs, verbs_of
 from services.cli.serve import MANIFOLD, MOST_PROCESSES, SERVICES, serve
 from services.core.runtime.service import EXIT_FAILED, EXIT_OK, loop_factory
@@ -149,11 +147,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(given: argparse.Namespace, grammar: Grammar) -> int:
     """A command that is not a service."""
+    from services.cli.reach import place, with_context
+
     # What a terminal cannot show is shown as it can.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     if given.command == "completion":
+        from services.cli.completion import script
+
         sys.stdout.write(script(given.shell, grammar))
         return EXIT_OK
     environ = with_context(os.environ, getattr(given, "context", None))

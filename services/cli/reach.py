@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from services.cli.contexts import DEV, Contexts
 from services.cli.failure import Failure
-from services.cli.function import is_http_url
+from services.cli.http_url import is_http_url
 from services.core.runtime.service import EXIT_USAGE
 from services.embedded.home import Home
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 _MOST = 2
@@ -11,5 +10,7 @@ _LIKE = 0.7
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """` (did you mean a or b?)`, or nothing where no known name is like it."""
+    import difflib  # a service never asks
+
     close = difflib.get_close_matches(word, sorted(set(known)), n=_MOST, cutoff=_LIKE)
     return f" (did you mean {' or '.join(close)}?)" if close else ""

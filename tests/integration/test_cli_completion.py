@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.completion import SHELLS, script
+from services.cli.completion import script
+from services.cli.grammar import SHELLS
 from services.cli.main import parser
 
 ASKED = {

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from services.cli import command_page, completion
-from services.cli.grammar import subcommands
+from services.cli.grammar import SHELLS, subcommands
 from services.cli.main import main, parser
 from tests.support.pages import page
 
@@ -64,7 +64,7 @@ def test_the_page_is_that_of_the_parser() -> None:
     assert page("docs/reference/command-line.md").text == command_page.page(), "make it again: make reference"
 
 
-@pytest.mark.parametrize("shell", completion.SHELLS)
+@pytest.mark.parametrize("shell", SHELLS)
 def test_a_shell_is_told_every_word_and_option(shell: str) -> None:
     text = completion.script(shell, parser())
     for command, part in COMMANDS.items():

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from services.cli.api import ApiClient, api_root
 from services.cli.contexts import DEV, Context, Contexts, check_name
 from services.cli.failure import Failure
-from services.cli.function import is_http_url
+from services.cli.http_url import is_http_url
 from services.cli.table import one_line, table
 from services.core.runtime.service import EXIT_OK, EXIT_USAGE
 

@@ -21,7 +21,7 @@ from services.cli.check.stored_run import ACTIVE, StoredRun, read_run
 from services.cli.conformance.command import KEY_VARIABLE, verifies_tls
 from services.cli.conformance.wire import Place
 from services.cli.failure import Failure
-from services.cli.function import is_http_url
+from services.cli.http_url import is_http_url
 from services.cli.reach import reach_api
 from services.cli.table import counted
 from services.core.runtime.service import EXIT_FAILED, EXIT_OK, EXIT_USAGE

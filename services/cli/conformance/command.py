@@ -12,7 +12,7 @@ from services.cli.conformance.runner import Runner
 from services.cli.conformance.table import RULES
 from services.cli.conformance.wire import Place
 from services.cli.failure import Failure
-from services.cli.function import is_http_url
+from services.cli.http_url import is_http_url
 from services.core.runtime.config import ConfigError, load
 from services.core.runtime.service import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from services.core.runtime.settings import FunctionSettings
