@@ -10,6 +10,7 @@ TITLES = {
     "ListenSettings": "Where a service listens",
     "PeerSettings": "Where the services find each other",
     "PublicSettings": "As seen from outside",
+    "McpSettings": "Agents",
     "RpcSecuritySettings": "Security of gRPC",
     "EncryptionSettings": "Secrets at rest",
     "AccessSettings": "The first token",

@@ -41,6 +41,7 @@ from services.core.runtime.settings import (
     ListenSettings,
     NatsSettings,
     PeerSettings,
+    PublicSettings,
     RpcSecuritySettings,
     WorkflowLimits,
 )
@@ -102,6 +103,7 @@ class Settings:
     nats: NatsSettings
     lease: LeaseSettings
     functions: FunctionSettings
+    public: PublicSettings
     limits: WorkflowLimits
     encryption: EncryptionSettings
     listen: ListenSettings
@@ -156,6 +158,7 @@ def build(settings: Settings, runtime: Runtime, probe: Probe = no_probe) -> list
         settings=settings.functions,
         clock=runtime.clock,
         defs_changed=Hints(bus).defs_changed,
+        public_url=settings.public.api_url,
         max_workflows=settings.limits.workflows_per_project,
     )
     runtime.health.register("leases", executor.check)

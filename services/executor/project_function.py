@@ -75,8 +75,10 @@ class ProjectFunctions:
         clock: Clock,
         defs_changed: DefsChanged,
         lookup: Lookup = system_lookup,
+        public_url: str = "",
         max_workflows: int = MAX_WORKFLOWS,
     ) -> None:
+        """`public_url` is that of the API as seen from outside."""
         self._database = database
         self._definitions = definitions
         self._sealer = sealer
@@ -86,6 +88,7 @@ class ProjectFunctions:
         self._clock = clock
         self._defs_changed = defs_changed
         self._lookup = lookup
+        self._public_url = public_url
         self._syncer = Syncer(database, defs_changed, max_workflows)
 
     async def sync(self, tenant: int, slug: str, traceparent: str | None = None) -> Declared:
@@ -202,7 +205,7 @@ class ProjectFunctions:
         """Where the project's messages are delivered: below the public URL, or else a path that the gateway completes.
         None where they do not come over HTTP.
         """
-        stream, base = project.queue_stream, self._settings.public_api_url
+        stream, base = project.queue_stream, self._public_url
         if not stream or owner is None or keys is None or nats_stream(stream) is not None:
             return None
         return sink_url(base, owner.slug, project.slug, queue_token(keys.current, project.slug, stream))

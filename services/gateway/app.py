@@ -13,6 +13,7 @@ from services.core.runtime.service import Runtime
 from services.core.runtime.settings import (
     CookieSettings,
     ListenSettings,
+    McpSettings,
     PeerSettings,
     PublicSettings,
     RpcSecuritySettings,
@@ -44,6 +45,7 @@ class Settings:
     limits: WorkflowLimits
     security: RpcSecuritySettings
     public: PublicSettings
+    mcp: McpSettings
     rate: RateSettings
     cookies: CookieSettings
 
@@ -65,7 +67,7 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
         metrics=runtime.metrics,
         limit=RateLimit(rate.per_second, rate.burst, runtime.clock) if rate.per_second else None,
         cookies=Cookies(secure=settings.cookies.secure),
-        origins=Origins.of((settings.public.api_url, *settings.public.mcp_origins), settings.listen.http),
+        origins=Origins.of((settings.public.api_url, *settings.mcp.origins), settings.listen.http),
         bounds=Bounds(
             body_bytes=limits.body_bytes,
             events_body_bytes=limits.events_body_bytes,

@@ -74,7 +74,7 @@ async def test_revealing_and_rotating_are_audited(
 async def test_the_address_of_the_queue_bridge_is_below_the_public_url_or_the_gateways_to_complete(
     base: str, database: Database, sealer: Sealer, client: HttpFunctionClient, caller: Caller, tenant: int
 ) -> None:
-    functions = make(database, sealer, client, replace(PRIVATE, public_api_url=base))
+    functions = make(database, sealer, client, public_url=base)
     assert (await functions.app(tenant, "default")).queue_bridge_url is None
     token = queue_token(await key_of(functions, caller), "default", "payments")
     for stream, shown in (

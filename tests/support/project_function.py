@@ -44,6 +44,7 @@ def make(
     client: HttpFunctionClient,
     settings: FunctionSettings = PRIVATE,
     lookup: Lookup = system_lookup,
+    public_url: str = "",
 ) -> ProjectFunctions:
     return ProjectFunctions(
         database=database,
@@ -54,6 +55,7 @@ def make(
         clock=SystemClock(),
         defs_changed=lambda _: None,
         lookup=lookup,
+        public_url=public_url,
     )
 
 

@@ -107,10 +107,16 @@ class ListenSettings:
 
 @dataclass(frozen=True)
 class PublicSettings:
-    """How the gateway is seen from outside: by what URL, and from which web pages agents may ask for tools."""
+    """How the API is seen from outside."""
 
     api_url: str = setting("WORKFLOWS_PUBLIC_API_URL", parse.url("http", "https"), "")
-    mcp_origins: tuple[str, ...] = setting("RUNR_MCP_ORIGINS", parse.origins, ())
+
+
+@dataclass(frozen=True)
+class McpSettings:
+    """From which web pages agents may ask for tools."""
+
+    origins: tuple[str, ...] = setting("RUNR_MCP_ORIGINS", parse.origins, ())
 
 
 @dataclass(frozen=True)
@@ -192,7 +198,6 @@ class FunctionSettings:
     domain: str = setting("WORKFLOWS_FUNCTION_DOMAIN", parse.domain, "")
     allow_private: bool = setting("WORKFLOWS_ALLOW_PRIVATE_ENDPOINTS", parse.boolean, False)
     allowed_networks: tuple[Network, ...] = setting("WORKFLOWS_ALLOWED_ENDPOINT_CIDRS", parse.networks, ())
-    public_api_url: str = setting("WORKFLOWS_PUBLIC_API_URL", parse.url("http", "https"), "")
     key_rotation_grace_ms: int = setting("WORKFLOWS_KEY_ROTATION_GRACE", parse.milliseconds(0, 30 * _DAY_MS), _DAY_MS)
 
 
