@@ -39,6 +39,7 @@ class HeldClock(SystemClock):
 
 
 WORKFLOW = "/api/projects/shop/workflows/w"
+EMPTY = gzip.compress(b"{}")
 
 
 def workflows(version: str = "1", padding: int = 0) -> Any:
@@ -127,7 +128,9 @@ async def test_a_body_may_be_gzip() -> None:
 
 
 @pytest.mark.parametrize(
-    "raw", [b"no gzip", b"", gzip.compress(b"{}")[:-3], gzip.compress(b"{}") + b"x", gzip.compress(b"{}") * 2]
+    "raw",
+    [b"no gzip", b"", EMPTY[:-3], EMPTY + b"x", EMPTY * 2],
+    ids=["no gzip", "empty", "cut", "more behind it", "twice"],
 )
 async def test_what_is_no_whole_gzip_is_400(raw: bytes) -> None:
     async with gateway({"event.SendEvents": Sent().method}) as client:
