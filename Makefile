@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-inp
 NPM := $(BIN)/python -m tests.support.node npm
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo dev test lint types node proto proto-check reference unit integration soak rolling bench bench-peers clean
+.PHONY: help install demo dev test lint types node proto proto-check reference unit integration fuzz soak rolling bench bench-peers clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ unit: $(STAMP) ## Only the tests without I/O
 
 integration: $(STAMP) ## Only the tests with one real dependency
 	$(BIN)/python -m pytest tests/integration
+
+fuzz: $(STAMP) ## Random input to every route, method and parser for FUZZ_SECONDS (3600)
+	FUZZ_SECONDS=$${FUZZ_SECONDS:-3600} $(BIN)/python -m pytest tests/fuzz
 
 soak: $(STAMP) ## Random episodes for RUNR_SOAK_SECONDS (600), then RUNR_SOAK_RUNS (1000) in a storm, from RUNR_SOAK_SEED on
 	RUNR_SOAK_SECONDS=$${RUNR_SOAK_SECONDS:-600} $(BIN)/python -m pytest tests/model -k soak -s

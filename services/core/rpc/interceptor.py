@@ -13,11 +13,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 from opentelemetry.trace import SpanKind
 from runr.workflows.v1 import options_pb2
 
 from services.core.domain.caller import Caller
-from services.core.domain.errors import DomainError, PermissionDenied, Unsupported
+from services.core.domain.errors import DomainError, Malformed, PermissionDenied, Unsupported
 from services.core.rpc.authorize import identify, permission_of, require
 from services.core.rpc.call_context import Authenticator, Call, Once, enter_call
 from services.core.rpc.call_meter import CallMeter, code_of
@@ -199,6 +200,8 @@ class _Around:
     def _shown(self, error: Exception) -> DomainError:
         if isinstance(error, DomainError) and type(error) is not DomainError:
             return error
+        if isinstance(error, DecodeError) and self._is_stream:
+            return Malformed("what came on the stream is no message of this method")
         if isinstance(error, NotImplementedError):
             return Unsupported(f"{self._method.rpartition('/')[2]} is not in this version")
         log.error("call failed", exc_info=error, extra={"method": self._method, "trace_id": self._trace_id})

@@ -32,13 +32,13 @@ _PARAMETERS: Schema = {
         "name": "If-None-Match",
         "in": "header",
         "description": "The ETag of an earlier answer: 304 where the answer is still the same.",
-        "schema": {"type": "string", "pattern": "^[!-~]*$"},
+        "schema": {"type": "string"},
     },
     "LastEventId": {
         "name": "Last-Event-ID",
         "in": "header",
         "description": "The id of the event behind which to go on.",
-        "schema": {"type": "string", "pattern": "^[0-9a-z-]{1,100}$"},
+        "schema": {"type": "string"},
     },
 }
 _HEADERS: Schema = {
@@ -68,7 +68,13 @@ _OTHERS: Schema = {
             "tags": ["About"],
             "security": [{"token": []}],
             "requestBody": {"required": True, **_JSON_OBJECT},
-            "responses": {"200": {"description": "JSON-RPC", **_JSON_OBJECT}, "401": _PROBLEM_401},
+            "responses": {
+                "200": {"description": "JSON-RPC", **_JSON_OBJECT},
+                "202": {"description": "A notification was taken"},
+                "401": _PROBLEM_401,
+                "4XX": {"description": "Not MCP, or not allowed; a problem, or an error of JSON-RPC"},
+                "501": {"$ref": "#/components/responses/Problem501"},
+            },
         }
     },
 }
