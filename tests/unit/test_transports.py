@@ -12,9 +12,12 @@ TABLE = page("tests/README.md").text.partition("### Two transports")[2].partitio
 
 def reasons(source: str) -> set[str]:
     """What `only_over` is given as its reason, everywhere in a module."""
-    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    tree = ast.parse(source)
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     given = [call.keywords for call in calls if getattr(call.func, "id", "") == "only_over"]
-    return {ast.literal_eval(each.value) for keywords in given for each in keywords if each.arg == "because"}
+    named = {ast.unparse(node.targets[0]): node.value for node in tree.body if isinstance(node, ast.Assign)}
+    said = [each.value for keywords in given for each in keywords if each.arg == "because"]
+    return {ast.literal_eval(named.get(ast.unparse(value), value)) for value in said}
 
 
 def rows() -> dict[str, str]:
