@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 
 from services.cli.queue.address import GivenAddress, ProjectAddress, SinkAddress, group_of, looked_up
 from services.cli.queue.consumer import QueueConsumer, Rules
+from services.cli.queue.meter import watch_consumer
 from services.cli.queue.sink import Sink
 from services.cli.queue.stream import ConsumerGroup, connect
 from services.core.runtime import parse
@@ -98,6 +99,7 @@ class QueueProcess(Component):
             self._runtime.random,
             about={"runr-stream": stream, "runr-group": group},
         )
+        watch_consumer(self._runtime.metrics, self._consumer)
         await self._consumer.start()
 
     async def run(self) -> None:

@@ -96,6 +96,11 @@ class QueueConsumer(Component):
         self._closing = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
 
+    @property
+    def held(self) -> int:
+        """How many entries it has in hand."""
+        return len(self._held)
+
     async def start(self) -> None:
         """Makes the group. Raises StartRefused for what Redis will never do; one that is away is waited for later."""
         try:
