@@ -29,13 +29,14 @@ from tests.support.balancer import balanced
 from tests.support.homes import temporary_home
 from tests.support.manifests import compose
 from tests.support.rest import Rest
-from tests.support.rolling import RETRY_WINDOW_S, SteadyLoad
+from tests.support.rolling import SteadyLoad
 from tests.support.stack import SERVICES, Servers, Stack
 from tests.support.workflow_app import Bodies, serving
 
 IN_FULL = "RUNR_ROLLING_SECONDS" in os.environ
 SECONDS = float(os.environ.get("RUNR_ROLLING_SECONDS", "0"))
 RATE = float(os.environ.get("RUNR_ROLLING_RATE", "200" if IN_FULL else "40"))
+RETRY_WINDOW_S = 10.0 if IN_FULL else 60.0
 BOUND_S = 240.0
 REPLICAS = 2
 # Each round has another one.
@@ -98,7 +99,7 @@ async def test_a_rolling_restart_under_load_costs_nothing(stack: Stack) -> None:
         Rest(stack.api_urls[1], first.token, tenant=first.tenant) as second,
         serving(first, register) as bodies,
     ):
-        load = SteadyLoad([first, second], rate=RATE)
+        load = SteadyLoad([first, second], rate=RATE, window_s=RETRY_WINDOW_S)
         async with asyncio.TaskGroup() as group:
             group.create_task(load.run())
             began = time.monotonic()
@@ -118,7 +119,6 @@ async def test_a_rolling_restart_under_load_costs_nothing(stack: Stack) -> None:
             f" {tally.slowest_s(1):.3f} s (all); {len(load.started)} runs, {len(load.heard)} events"
         )
         assert tally.late == []
-        assert tally.slowest_s(1) <= RETRY_WINDOW_S
         await all_completed(stack, first, load)
         assert {(body.run, body.step) for body in bodies.all} == {
             *((run, "work") for run in load.started.values()),

@@ -18,9 +18,6 @@ import aiohttp
 
 from tests.support.rest import Json, Rest
 
-RETRY_WINDOW_S = 10.0
-"""How long a client asks again before it tells its caller of a fault."""
-
 _PAUSE_S = (0.05, 0.5)
 _LONG_POLL_S = 2
 _TURN = ("start", "event", "list", "start", "result", "workflows", "start", "event", "app", "poll")
@@ -52,14 +49,18 @@ class Tally:
 
 
 class SteadyLoad:
-    """So many requests a second at all gateways in turn, however long each takes, until `end`."""
+    """So many requests a second at all gateways in turn, however long each takes, until `end`.
 
-    def __init__(self, gateways: Sequence[Rest], *, rate: float) -> None:
+    `window_s`: how long the client asks again before it tells its caller of a fault.
+    """
+
+    def __init__(self, gateways: Sequence[Rest], *, rate: float, window_s: float) -> None:
         self.tally = Tally()
         self.started: dict[int, str] = {}
         self.heard: dict[int, str] = {}
         self._gateways = gateways
         self._rate = rate
+        self._window_s = window_s
         self._chance = random.Random(7)
         self._tasks: set[asyncio.Task[None]] = set()
         self._over = asyncio.Event()
@@ -122,7 +123,7 @@ class SteadyLoad:
                 return fault.json
             faults.append(fault)
             self.tally.asked_again[f"{kind}: {fault}"] += 1
-            if time.monotonic() - began > RETRY_WINDOW_S:
+            if time.monotonic() - began > self._window_s:
                 self.tally.late.append(f"{method} {path}: {faults}")
                 return None
             await asyncio.sleep(min(_PAUSE_S[0] * len(faults), _PAUSE_S[1]))
@@ -130,7 +131,7 @@ class SteadyLoad:
     async def _try(self, gateway: Rest, method: str, path: str, body: Json | None) -> Any:
         """The answer, or what was wrong with it where asking again may help."""
         try:
-            async with asyncio.timeout(RETRY_WINDOW_S):
+            async with asyncio.timeout(self._window_s):
                 reply = await gateway.call(method, path, body)
         except (aiohttp.ClientError, TimeoutError) as error:
             return f"{type(error).__name__}"
