@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from services.cli.queue.address import GivenAddress
+from services.cli.queue.stream import ConsumerGroup, connect
 from services.core.runtime.lifecycle import StartRefused
 from tests.support.bridge_sink import Bridge, bridge
 from tests.support.consuming import DEAD, GROUP, STREAM, add, consuming, pending, settled
@@ -309,6 +310,24 @@ async def test_several_consumers_share_the_entries(redis: RedisServer) -> None:
         await sink.until(lambda sink: len(sink.accepted) == 40)
         await settled(redis)
     assert sink.accepted == dict.fromkeys(ids, 1)
+
+
+async def test_consumers_that_are_gone_and_have_nothing_are_removed(server: RedisServer) -> None:
+    await add(server, 2)
+    await server.client.xgroup_create(STREAM, GROUP, id="0")
+    await server.client.xreadgroup(GROUP, "busy", {STREAM: ">"}, count=1)
+    (entry,) = (await server.client.xreadgroup(GROUP, "gone", {STREAM: ">"}, count=1))[0][1]
+    await server.client.xack(STREAM, GROUP, entry[0])
+    client = connect(server.url)
+    here = ConsumerGroup(
+        client, stream=STREAM, group=GROUP, consumer="here", dead_stream=DEAD, forgotten_ms=0
+    )  # fmt: skip
+    await here.read(1, block_ms=1)
+    await asyncio.sleep(0.01)
+    await here.forget_the_dead()
+    await client.aclose()
+    assert {each["name"] for each in await server.client.xinfo_consumers(STREAM, GROUP)} <= {b"busy", b"here"}
+    assert await pending(server) == 1
 
 
 async def test_what_redis_will_never_do_refuses_the_start(redis: RedisServer) -> None:

@@ -42,12 +42,23 @@ def connect(url: str) -> Redis:
 class ConsumerGroup:
     """One consumer of a group. Raises what the client raises."""
 
-    def __init__(self, client: Redis, *, stream: str, group: str, consumer: str, dead_stream: str) -> None:
+    def __init__(
+        self,
+        client: Redis,
+        *,
+        stream: str,
+        group: str,
+        consumer: str,
+        dead_stream: str,
+        forgotten_ms: int = _FORGOTTEN_MS,
+    ) -> None:
+        """`forgotten_ms`: after so long without a word a consumer that has nothing is removed."""
         self._client = client
         self._stream = stream
         self._group = group
         self._consumer = consumer
         self._dead_stream = dead_stream
+        self._forgotten_ms = forgotten_ms
 
     async def ensure(self) -> None:
         """Make the group, at the oldest entry, and the stream, if they are not there."""
@@ -116,10 +127,11 @@ class ConsumerGroup:
             await self._client.xgroup_delconsumer(self._stream, self._group, self._consumer)
 
     async def forget_the_dead(self) -> None:
-        """Remove consumers that have nothing and that nobody has heard of for a day: they did not end in order."""
+        """Remove consumers that have nothing and of which nobody has heard for long: they did not end in order."""
         for flat in await self._ask("XINFO CONSUMERS", self._stream, self._group):
             told = dict(zip(flat[::2], flat[1::2], strict=True))
-            if told[b"pending"] == 0 and told[b"idle"] > _FORGOTTEN_MS:
+            is_gone = told[b"pending"] == 0 and told[b"idle"] > self._forgotten_ms
+            if is_gone and told[b"name"] != self._consumer.encode():
                 await self._client.xgroup_delconsumer(self._stream, self._group, told[b"name"])
 
     async def _forget_deleted(self) -> None:
