@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -22,19 +21,15 @@ from services.core.domain.errors import (
     PermissionDenied,
     TooLarge,
     Unauthenticated,
-    Unsupported,
 )
 from services.core.domain.op import RunCompleted, Sleep, StepCompleted, WaitForEvent
 from services.core.engine.declare import Declarer
 from services.core.engine.tokens import hash_token
-from services.core.rpc.channel import call_metadata
-from services.core.rpc.status import from_rpc_error
 from services.core.runtime.ids import ulid_text, ulid_uuid
 from services.core.store.access import insert_token
 from services.core.store.database import Database
 from tests.support.hand import Hand
 from tests.support.ingest_service import Ingest, ask, ingest, refused
-from tests.support.tenancy import BOOTSTRAP_TOKEN
 
 VIEWER = "runr_test_viewer_token"
 
@@ -242,10 +237,3 @@ async def test_who_may_not_is_refused(ingest: Ingest, hand: Hand, database: Data
     await refused(Unauthenticated, ask(ingest.runs.ListRuns, list_runs, token=None))
     await refused(Unauthenticated, ask(ingest.runs.ListRuns, list_runs, token="another"))
     await refused(PermissionDenied, ask(ingest.runs.ListRuns, list_runs, tenant="other"))
-
-
-async def test_methods_of_later_versions_say_so(ingest: Ingest) -> None:
-    watching = ingest.runs.WatchRun(run_service_pb2.WatchRunRequest(), metadata=call_metadata(BOOTSTRAP_TOKEN))
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await watching.read()
-    assert isinstance(from_rpc_error(caught.value), Unsupported)

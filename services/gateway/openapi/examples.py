@@ -91,6 +91,7 @@ _NAMED_OTHERWISE: Mapping[str, Mapping[str, Any]] = {
     "EventResult": {"id": _EVENT, "name": "order.created"},
     "EventsAccepted": {"ids": [_EVENT]},
     "Event": {"id": _EVENT, "name": "order.created", "source": "api", "run_id": None},
+    "startBulkJob": {"action": "retry", "filter": {"workflow": "process-order", "status": "failed"}},
     "TriggerEvent": {"id": _EVENT, "name": "order.created"},
     "Run": {"event": None},
     "RunDetail": {"event": None},
