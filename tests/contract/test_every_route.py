@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -70,16 +70,26 @@ def method_of(route: Route) -> str:
     return f"{service.removesuffix('Service').lower()}.{name}"
 
 
-def answering(route: Route, message: Any = None, error: Exception | None = None) -> dict[str, Any]:
+def answering(route: Route, message: Any) -> dict[str, Any]:
+    """The route's method: it answers, or does what `message` does when it is called."""
+
     async def method(request: Any, context: Any) -> Any:
-        if error is not None:
-            raise error
+        answer = message() if callable(message) else message
         if route.events is None:
-            return message
-        await context.write(message)
+            return answer
+        await context.write(answer)
         return None
 
     return {method_of(route): method}
+
+
+def raising(errors: Iterator[Exception]) -> Any:
+    """What raises one error after another."""
+
+    def fail() -> None:
+        raise next(errors)
+
+    return fail
 
 
 def test_the_document_is_openapi() -> None:
@@ -132,21 +142,19 @@ def test_every_example_is_what_its_schema_says(route: Route) -> None:
 
 @EVERY
 async def test_an_error_of_the_service_is_a_problem_that_is_described(route: Route) -> None:
-    for row in TABLE:
-        if row.error is DomainError:
-            continue
-        async with gateway(answering(route, error=row.error("so it is"))) as client:
-            reply = await call(client, route)
-        problem = reply.problem(row.http)
-        assert problem["detail"] == "so it is"
-        check(problem, DOCUMENT["components"]["schemas"]["Problem"])
-        # What a method never raises is not described for its route.
-        assert row.http in problems_of(route) or (row.http in (409, 413) and not route.reads_body)
+    rows = [row for row in TABLE if row.error is not DomainError]
+    async with gateway(answering(route, raising(row.error("so it is") for row in rows))) as client:
+        for row in rows:
+            problem = (await call(client, route)).problem(row.http)
+            assert problem["detail"] == "so it is"
+            check(problem, DOCUMENT["components"]["schemas"]["Problem"])
+            # What a method never raises is not described for its route.
+            assert row.http in problems_of(route) or (row.http in (409, 413) and not route.reads_body)
 
 
 @EVERY
 async def test_a_fault_of_the_service_is_masked(route: Route) -> None:
-    async with gateway(answering(route, error=ZeroDivisionError("secret"))) as client:
+    async with gateway(answering(route, raising(iter([ZeroDivisionError("secret")])))) as client:
         reply = await call(client, route)
     assert "secret" not in str(reply.problem(500))
 
