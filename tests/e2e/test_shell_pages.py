@@ -30,6 +30,15 @@ class Scene(NamedTuple):
     served: str
 
 
+async def access(rest: Rest, shell: PageShell) -> None:
+    slug = f"acme-{rest.tenant}"
+    people = (("ann@example.com", f"ann@{slug}.example"), ("acme --", f"{slug} --"))
+    assert f"{slug}:owner" in (await shell.block(0, *people, DATABASE_URL=rest.database_url)).out
+    assert (await shell.block(1)).statuses == [201, 200, 200]
+    assert (await shell.block(2)).statuses == [200, 200]
+    assert (await shell.block(3, ("X-Tenant-ID: default", f"X-Tenant-ID: {rest.tenant}"))).statuses == [200, 200]
+
+
 async def bulk(rest: Rest, shell: PageShell) -> None:
     await rest.start("ship", {"order_id": "o-1"}, tags=["import-7"])
     assert (await shell.block(0)).statuses == [200]
@@ -158,6 +167,7 @@ async def backfill(rest: Rest, shell: PageShell) -> None:
 
 HOW_TO = "docs/how-to"
 SCENES = {
+    f"{HOW_TO}/access.md": Scene(access, f"{HOW_TO}/serve-functions.md"),
     f"{HOW_TO}/bulk.md": Scene(bulk, f"{HOW_TO}/wait-for-events.md"),
     f"{HOW_TO}/cancel.md": Scene(cancel, f"{HOW_TO}/cancel.md"),
     f"{HOW_TO}/command-line.md": Scene(command_line, "README.md"),
