@@ -14,7 +14,7 @@ from runr_workflows.middleware import Where
 from runr_workflows.testing import TestEngine
 from sdk.python.tests.engine import execute_request
 from sdk.python.tests.hooked_app import app, close_all
-from sdk.python.tests.racing import TRANSPORTS, WAYS, Moment, Transport, Way, over_stream, racing
+from sdk.python.tests.racing import TRANSPORTS, WAYS, Moment, Transport, Way, by_a_group, over_stream, racing
 
 
 class Slow(Middleware):
@@ -129,6 +129,23 @@ async def test_the_end_of_an_invocation_itself_is_not_held_up() -> None:
         await asyncio.wait_for(asyncio.shield(answering), 5)
     close_all()
     assert cancelled == ["step"]
+
+
+async def test_a_group_that_has_given_up_a_step_ends_with_its_invocation() -> None:
+    """It has cancelled its task once, does not do so again, and waits for it."""
+    moment = Moment()
+
+    async def pay() -> str:
+        return "paid"
+
+    wf = racing(by_a_group, moment, pay, Slow(moment, "encode"))
+    request = execute_request("w", {"first": {"status": "completed", "output": "done"}}, max_ops=50)
+    _, answer = await wf.endpoint(Endpoint).answer_async(request)
+    assert (moment.has_come, b'"id":"pay"' in answer) == (True, True)
+    async with asyncio.timeout(60):
+        while left := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(left, timeout=1)
+    wf.close()
 
 
 @pytest.mark.parametrize("hook", ["encode", "invocation_ends"])

@@ -15,6 +15,7 @@ from .drive import drive_async
 from .interrupt import StepInterrupt
 from .invocation import Invocation
 from .kept import HookedBody
+from .nested_wait import NestedWait
 from .replay import Body, Replay
 from .unwinding import Unwinding
 from .workflow_code import WorkflowCode
@@ -44,7 +45,8 @@ class AsyncRunner:
             return invocation.op()
         finally:
             invocation.replay.is_abandoned = True
-            await self._unwinding.unwind(invocation.workflow.name, lambda: scope.left(main))
+            scope.close()
+            await self._unwinding.unwind(invocation.workflow.name, main, scope.behind)
             scope.let_go(main)
 
 
@@ -68,6 +70,8 @@ class _Scope:
         self._pending = 0
         self._is_unsure = False
         self._thread = get_ident()
+        self._body: asyncio.Task[Any] | None = None
+        self._nested: NestedWait | None = None
 
     def main_ended(self, main: asyncio.Task[Any]) -> None:
         """The workflow function has ended. What an unwound one raises has been judged: asyncio need not warn."""
@@ -131,14 +135,22 @@ class _Scope:
             if self.code is not None and task is self.main:
                 self.code.in_call = False
         self._parked.add(task)
+        if self._replay.is_executing:
+            self._waits(task, call)
         del task  # see let_go
         return await self.loop.create_future()
 
     async def _in_turn(self, turn: asyncio.Lock, call: StepCall, step_id: str) -> Any:
         """As without turns, after the calls that came before; the code after a call goes on before the next has its."""
         self._pending += 1
+        task = asyncio.current_task(self.loop)
+        assert task is not None
+        if turn.locked():
+            self._waits(task, call)
         try:
             async with turn:
+                if self._nested is not None:
+                    self._nested.goes_on(task)
                 if self.code is not None and self.code.has_company and not self._is_in_main():
                     self._replay.end_with_next()  # in a replay, code of other tasks may come to a call before this one
                 return await drive_async(self._replay.perform(call, step_id), self._done)
@@ -147,7 +159,24 @@ class _Scope:
 
     def _done(self, body: Body | HookedBody) -> Coroutine[Any, Any, Any]:
         """What a flow asks for."""
-        return body.run(self._execute, self._replay) if isinstance(body, HookedBody) else self._execute(body)
+        return body.run(self._run, self._replay) if isinstance(body, HookedBody) else self._run(body)
+
+    def _run(self, body: Body) -> Coroutine[Any, Any, Any]:
+        """Executes the body of a step, in the task that calls this."""
+        self._body = asyncio.current_task(self.loop)
+        return self._execute(body)
+
+    def _waits(self, task: asyncio.Task[Any], call: StepCall) -> None:
+        """A call comes while the body of another step is executed."""
+        if self._nested is None:
+            self._nested = NestedWait(self.loop, lambda: self._body, self._refuse_nested)
+        self._nested.waits(task, call.user_id)
+
+    def _refuse_nested(self, inner: str) -> None:
+        """The body that is executed waits for a call, which waits for it."""
+        self._replay.refuse_nested_wait(inner)
+        if not self.ended.done():
+            self.ended.set_result(None)
 
     async def body_ended(self) -> None:
         """Waits for the body of a step that goes on after the workflow function has returned or raised.
@@ -160,16 +189,23 @@ class _Scope:
             self.ended = self.loop.create_future()
             await self.ended
 
-    def left(self, main: asyncio.Task[Any]) -> set[asyncio.Task[Any]]:
-        """What has not ended yet: the workflow function, then tasks it left behind at a step call."""
-        return {task for task in self._parked if not task.done()} if main.done() else {main}
+    def close(self) -> None:
+        """The answer is known, or nobody waits for it any more."""
+        self._body = None
+        if self._nested is not None:
+            self._nested.close()
+            self._nested = None
+
+    def behind(self) -> set[asyncio.Task[Any]]:
+        """The tasks that the workflow function has left at a step call which never returns."""
+        return {task for task in self._parked if not task.done()} - {self.main}
 
     def let_go(self, main: asyncio.Task[Any]) -> None:
         """Forget the tasks that have ended: each keeps the cancellation that ended it, with frames that keep this.
 
         What is freed so needs no look for garbage, which would cost more than all the rest of an invocation.
         """
-        if not self.left(main):
+        if main.done() and not self.behind():
             self.main = None
             self._parked.clear()
 

@@ -149,6 +149,11 @@ class Replay:
             self.fail(NestedStepError(call.user_id, outer, how=how))
             raise StepInterrupt
 
+    def refuse_nested_wait(self, inner: str) -> None:
+        """Fails the invocation: the body that is executed waits for this call of the workflow."""
+        if self.is_executing and self._owner is not None:
+            self.fail(NestedStepError(inner, self._owner, how="awaited as a task"))
+
     def perform(self, call: StepCall, step_id: str) -> StepFlow:
         """The flow of one call: the memoized result, or at most one body to execute and what its report leads to.
 

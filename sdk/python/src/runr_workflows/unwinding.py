@@ -14,29 +14,35 @@ _LATER_PASS_S = 1.0
 _log = logging.getLogger("runr_workflows")
 
 Tasks = set[asyncio.Task[Any]]
-Left = Callable[[], Tasks]
-"""The tasks that have not ended and are to be cancelled next: the workflow function's, then those it left behind."""
+Behind = Callable[[], Tasks]
+"""The tasks at a step call that will never return, those that have ended apart."""
 
 
 class Unwinding:
-    """Cancels what is left of invocations; code that takes its time to end gets a task of its own for that."""
+    """Cancels what is left of invocations: the task of the workflow function, then those that it leaves behind.
+
+    It has a moment to end by itself what it has started. If it does not, it may be waiting for just that (a TaskGroup
+    that has cancelled its tasks once does not do so again): they are cancelled beside it. Code that takes its time to
+    end gets a task of its own for that.
+    """
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def unwind(self, name: str, left: Left) -> None:
+    async def unwind(self, name: str, main: asyncio.Task[Any], behind: Behind) -> None:
         """Cancels, and waits for a moment. `name` of the workflow is for the log."""
-        tasks = _cancel(left())
+        tasks = _cancel(_first(main, behind))
         if tasks:
             await _moment(tasks)
-            if left():
-                self._go_on(_unwind(name, left, tasks))
+            if _left(main, behind):
+                self._go_on(_unwind(name, main, behind, tasks))
 
-    def start(self, name: str, left: Left, ended: Callable[[], None]) -> None:
+    def start(self, name: str, main: asyncio.Task[Any], behind: Behind, ended: Callable[[], None]) -> None:
         """Cancels and does not wait; `ended` is called when nothing is left."""
-        tasks = _cancel(left())
+        tasks = _cancel(_first(main, behind))
         if tasks:
-            self._go_on(_unwind(name, left, tasks)).add_done_callback(lambda _: ended())
+            unwinding = _unwind(name, main, behind, tasks, first_s=_FIRST_PASS_S)
+            self._go_on(unwinding).add_done_callback(lambda _: ended())
         else:
             ended()
 
@@ -77,15 +83,27 @@ async def _moment(tasks: Tasks) -> None:
         task.remove_done_callback(end)
 
 
-async def _unwind(name: str, left: Left, cancelled: Tasks) -> None:
+async def _unwind(
+    name: str, main: asyncio.Task[Any], behind: Behind, cancelled: Tasks, *, first_s: float | None = None
+) -> None:
     """Goes on until nothing is left. A task is given a while for its clean-up before it is cancelled once more."""
+    if first_s is not None:
+        await asyncio.wait(cancelled, timeout=first_s)
     for _ in range(_PASSES):
-        cancelled = cancelled | _cancel(left() - cancelled)
-        tasks = left()
+        tasks = _left(main, behind)
         if not tasks:
             return
+        _cancel(tasks - cancelled)
         _, slow = await asyncio.wait(tasks, timeout=_LATER_PASS_S)
-        cancelled = cancelled - slow
+        cancelled = (cancelled | tasks) - slow
     _log.warning("workflow %s ignores the cancellation at the end of its invocation and is left behind", name)
-    while tasks := left():
+    while tasks := _left(main, behind):
         await asyncio.wait(tasks)
+
+
+def _first(main: asyncio.Task[Any], behind: Behind) -> Tasks:
+    return behind() if main.done() else {main}
+
+
+def _left(main: asyncio.Task[Any], behind: Behind) -> Tasks:
+    return behind() if main.done() else {main, *behind()}

@@ -70,7 +70,7 @@ class AsyncCalls:
         if self._main is None:
             self._code.close()
         else:
-            self._unwinding.start(self._invocation.workflow.name, self._left, self._ended)
+            self._unwinding.start(self._invocation.workflow.name, self._main, self._behind, self._ended)
 
     def begin(self, call: StepCall) -> str:
         """As `StepScope.begin`: a call that comes after the end is not refused but never resolves."""
@@ -204,9 +204,8 @@ class AsyncCalls:
         if not self._replay.over:
             self._live.concluded(report_of_return(value) if error is None else report_of_error(error))
 
-    def _left(self) -> Tasks:
-        assert self._main is not None
-        return {task for task in self._in_call.values() if not task.done()} if self._main.done() else {self._main}
+    def _behind(self) -> Tasks:
+        return {task for task in self._in_call.values() if not task.done()} - {self._main}
 
 
 class _FutureAnswer:
