@@ -80,9 +80,11 @@ proto-check: $(STAMP) ## The generated code is that of the protos
 	  diff -r --exclude=__pycache__ "$$out" proto/gen/python || \
 	  { echo "proto/gen/python differs from proto/: run make proto" >&2; exit 1; }
 
-reference: $(STAMP) ## Write the reference pages of the SDKs from their docstrings, that of the commands from the parser
+reference: $(STAMP) ## Write the reference pages, from docstrings, protos and the declarations of routes and commands
 	$(BIN)/python -m sdk.reference
 	$(BIN)/python -m services.cli.command_page > docs/reference/command-line.md
+	$(BIN)/python proto/reference.py
+	$(BIN)/python -m services.cli.http_page
 
 clean: ## Remove the environment and what tools have cached
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis sdk/node/node_modules sdk/node/build sdk/node/dist
