@@ -23,13 +23,21 @@ LANGUAGE = ("--module", "nodenext", "--target", "es2022", "--types", "node")
 _NAMED = re.compile(r"// (\S+\.ts)\n")
 
 
-def execute(page: Page, make: Callable[..., Workflows]) -> dict[str, Any]:
-    """Executes the Python of a page as one module, with `make` as its `Workflows`; the names that it has then."""
+def execute(page: Page, make: Callable[..., Workflows], *, until: str = "") -> dict[str, Any]:
+    """Executes the Python of a page as one module, with `make` as its `Workflows`; the names that it has then.
+
+    `until`: how the last block to be executed begins, where later ones use its names for something else.
+    """
     module = ModuleType("example")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runr_workflows, "Workflows", make)
+        patch.setenv("DJANGO_SETTINGS_MODULE", "tests.support.django_settings")
         for number, block in enumerate(page.blocks("python"), 1):
             exec(compile(block, f"{page.name} block {number}", "exec"), module.__dict__)
+            if until and block.startswith(until):
+                break
+        else:
+            assert not until, until
     return module.__dict__
 
 

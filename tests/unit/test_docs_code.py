@@ -45,6 +45,7 @@ class ExampleEngine(FakeEngine):
 def example(monkeypatch: pytest.MonkeyPatch) -> None:
     """What examples import: the SDK, with a key and a clock that the test knows."""
     monkeypatch.setattr(runr_workflows, "Workflows", ExampleWorkflows)
+    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "tests.support.django_settings")
 
 
 def execute(each: Page) -> tuple[dict[str, Any], list[Workflows]]:

@@ -12,6 +12,7 @@ import pytest
 import runr_workflows
 
 from sdk.python.tests.engine import KEY, NOW, FakeEngine, Handle, envelope
+from tests.support.page_programs import execute
 from tests.support.pages import page
 
 PATH = "/api/workflows"
@@ -19,15 +20,10 @@ STRANGE = envelope('{"type": "introspect"}', key="of somebody else")
 
 
 @pytest.fixture
-def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def names() -> dict[str, Any]:
     """What the blocks of the page define."""
     original = runr_workflows.Workflows
-    found: dict[str, Any] = {}
-    with monkeypatch.context() as patch:
-        patch.setattr(runr_workflows, "Workflows", lambda: original(signing_key=KEY, clock=lambda: NOW))
-        for number, block in enumerate(page("docs/how-to/web-frameworks.md").blocks("python"), 1):
-            exec(compile(block, f"web-frameworks.md block {number}", "exec"), found)
-    return found
+    return execute(page("docs/how-to/web-frameworks.md"), lambda: original(signing_key=KEY, clock=lambda: NOW))
 
 
 def through_wsgi(app: WSGIApplication, path: str) -> Handle:
