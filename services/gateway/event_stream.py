@@ -62,7 +62,6 @@ def stream_endpoint(route: Route, backends: Backends, bounds: Bounds, *, write_t
                 async for chunk in _chunks(events, draining):
                     await sink.send(chunk)
             except (DomainError, ConnectionError) as error:
-                print("CAUGHT", error)
                 # It has begun: all that can be said is that it ends. Its client asks again and is told why.
                 log.debug("a stream of events ended early: %s", error)
             return response
@@ -141,9 +140,7 @@ class _Sink:
                 if not self._response.prepared:
                     await self._response.prepare(self._request)
                 await self._response.write(chunk)
-                print("W", len(chunk))
         except TimeoutError:
-            print("TIMEOUT")
             if self._request.transport is not None:
                 self._request.transport.abort()
             raise ConnectionResetError("the client does not take its events") from None
