@@ -171,6 +171,38 @@ async def test_a_redirect_is_not_followed(redis: RedisServer) -> None:
     assert other.posts == []
 
 
+async def test_what_says_yes_to_everything_is_not_believed(redis: RedisServer) -> None:
+    await add(redis)
+    async with bridge() as sink:
+        sink.is_ours = False
+        async with consuming(redis, sink):
+            await sink.until(lambda sink: len(sink.posts) > 1)
+            assert await pending(redis) == 1
+            sink.is_ours = True
+            await settled(redis)
+    assert await letters(redis) == []
+
+
+async def test_a_letter_is_written_once_though_its_answer_was_lost(server: RedisServer) -> None:
+    (entry,) = await add(server)
+    client = connect(server.url)
+    group = ConsumerGroup(client, stream=STREAM, group=GROUP, consumer="c", dead_stream=DEAD)
+    await group.ensure()
+    (read,) = await group.read(1, block_ms=1)
+    for _ in range(2):
+        await group.bury(read, {"runr-reason": "said no"})
+    assert await letters(server) == [{"n": "0", "runr-reason": "said no"}]
+    # What was deleted while it was pending is in our hands alone.
+    await add(server)
+    (gone,) = await group.read(1, block_ms=1)
+    await server.client.xdel(STREAM, gone.id)
+    await group.hold([gone.id])
+    await group.bury(gone, {"runr-reason": "said no"})
+    assert len(await letters(server)) == 2
+    assert read.id == entry
+    await client.aclose()
+
+
 async def test_what_a_dead_consumer_had_is_delivered_by_another(server: RedisServer) -> None:
     ids = await add(server, 6)
     async with bridge() as sink:
@@ -335,3 +367,38 @@ async def test_what_redis_will_never_do_refuses_the_start(redis: RedisServer) ->
     with pytest.raises(StartRefused, match="WRONGTYPE"):
         async with consuming(redis, Bridge(url="http://127.0.0.1:9/")):
             pass
+
+
+NEEDED = (
+    "xgroup",
+    "xreadgroup",
+    "xautoclaim",
+    "xclaim",
+    "xpending",
+    "xack",
+    "xadd",
+    "xrange",
+    "xinfo",
+    "multi",
+    "exec",
+)
+
+
+async def test_the_commands_that_a_user_needs_are_these(server: RedisServer) -> None:
+    """As docs/how-to/queue.md names them. The test's own client has its connection already."""
+    allowed = [f"+{command}" for command in NEEDED]
+    await server.client.execute_command("ACL", "SETUSER", "least", "on", "nopass", "~*", "-@all", *allowed)
+    url = f"{server.url}?username=least&password=x"
+
+    def answer(_: str, fields: Any) -> int:
+        return 422 if fields["n"] == "1" else 200
+
+    await add(server, 3)
+    async with bridge(answer) as sink, consuming(server, sink, url=url, claim_after_s=0.2):
+        await settled(server)
+    assert len(await letters(server)) == 1
+    for command in ("xautoclaim", "xgroup"):
+        await server.client.execute_command("ACL", "SETUSER", "least", f"-{command}")
+        with pytest.raises(StartRefused, match=r"(?i)noperm|no permissions"):
+            async with consuming(server, sink, url=url):
+                pass

@@ -30,6 +30,7 @@ class Bridge:
     answer: Answer = takes_all
     posts: list[tuple[str, Any]] = field(default_factory=list)
     accepted: Counter[str] = field(default_factory=Counter)
+    is_ours: bool = True
     at_once: int = 0
     most_at_once: int = 0
     gate: asyncio.Event = field(default_factory=asyncio.Event)
@@ -67,7 +68,7 @@ class Bridge:
             self.at_once -= 1
         status, headers = said if isinstance(said, tuple) else (said, {})
         body: dict[str, Any] = {"detail": f"said {status}"}
-        if status == 200:
+        if status == 200 and self.is_ours:
             body = {"id": "01J", "duplicate": self.accepted[message["id"]] > 0}
             self.accepted[message["id"]] += 1
         await self._tell()

@@ -61,12 +61,13 @@ async def consuming(
     bridge: Bridge,
     *,
     name: str | None = None,
+    url: str | None = None,
     address: SinkAddress | None = None,
     sleep: Sleep = asyncio.sleep,
     **rules: Any,
 ) -> AsyncIterator[Consuming]:
     """A consumer of `STREAM` for the time of the block; the pauses of its gate are short."""
-    client = connect(server.url)
+    client = connect(url or server.url)
     chosen = Rules(**{"claim_after_s": 3_600.0, **rules})
     where = address or GivenAddress(bridge.url)
     sink = Sink(where, connections=chosen.in_flight)

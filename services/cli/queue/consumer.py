@@ -35,6 +35,7 @@ _LEAST_HELD = 64
 _CLAIMED_AT_ONCE = 100
 _WRONG_ADDRESS_S = 5.0
 _END = "0-0"
+_NEVER_MS = 2**40
 
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -105,6 +106,7 @@ class QueueConsumer(Component):
         """Makes the group. Raises StartRefused for what Redis will never do; one that is away is waited for later."""
         try:
             await self._group.ensure()
+            await self._group.claim(1, idle_ms=_NEVER_MS)  # whether Redis knows the command, and we may use it
         except (RedisError, OSError) as error:
             if not is_passing(error):
                 raise StartRefused(f"redis refuses: {error}") from error

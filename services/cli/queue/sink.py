@@ -102,7 +102,11 @@ async def _body(answer: aiohttp.ClientResponse) -> bytes:
 
 def _verdict(status: int, body: bytes, retry_after: str) -> Verdict:
     if 200 <= status < 300:
-        return Verdict(Outcome.ACCEPTED, duplicate=_member(body, "duplicate") is True)
+        duplicate = _member(body, "duplicate")
+        if not isinstance(duplicate, bool):
+            # A proxy or another server that says yes to everything would have all messages acknowledged.
+            return Verdict(Outcome.WRONG_ADDRESS, f"{status}, but what answers there is no queue bridge")
+        return Verdict(Outcome.ACCEPTED, duplicate=duplicate)
     detail = _member(body, "detail")
     reason = f"{status} {detail if isinstance(detail, str) else ''}".strip()[:_MOST_SHOWN]
     if status in _AWAY:

@@ -114,7 +114,12 @@ class ConsumerGroup:
         await self._client.xack(self._stream, self._group, entry_id)
 
     async def bury(self, entry: Entry, letter: Mapping[str, str]) -> None:
-        """Put the entry with what is told of it into the dead letter stream, and acknowledge it: both or neither."""
+        """Put the entry with what is told of it into the dead letter stream, and acknowledge it: both or neither.
+
+        Asked again because no answer came, it does nothing that was done.
+        """
+        if not await self._deliveries([entry.id]) and await self._is_there(entry.id):
+            return
         fields = [part for pair in (*entry.fields, *_encoded(letter)) for part in pair]
         async with self._client.pipeline(transaction=True) as both:
             both.execute_command("XADD", self._dead_stream, "*", *fields)
