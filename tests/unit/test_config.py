@@ -149,6 +149,21 @@ def test_booleans(raw: str, expected: bool) -> None:
     assert parse.boolean(raw) is expected
 
 
+def test_origins() -> None:
+    assert parse.origins("https://a.example, http://[::1]:8080") == ("https://a.example", "http://[::1]:8080")
+    for wrong in (
+        "a.example",
+        "https://a.example/",
+        "https://a.example/x",
+        "https://a?b",
+        "ftp://a",
+        "https://a:99999",
+        ",",
+    ):
+        with pytest.raises(ValueError, match="list of origins"):
+            parse.origins(wrong)
+
+
 def test_networks() -> None:
     assert [str(network) for network in parse.networks("10.0.0.0/8, fd00::/8")] == ["10.0.0.0/8", "fd00::/8"]
     with pytest.raises(ValueError, match="comma-separated"):
