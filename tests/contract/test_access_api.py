@@ -80,8 +80,8 @@ async def browser(stage: Stage, tenant: int) -> Browser:
 async def test_a_token_is_made_shown_once_and_taken_back(stage: Stage) -> None:
     body = {"name": "ci", "abilities": ["workflows.view"], "expires_at": "2999-01-01T00:00:00Z"}
     made = await call(stage, "POST", "/tokens", body)
-    assert made.status == 201
-    secret = made.json.pop("token")
+    assert (made.status, made.headers["Cache-Control"]) == (201, "no-store")
+    secret = made.json["token"]
     assert secret.startswith("rt_")
     assert set(made.json) == {"id", "name", "abilities", "email", "created_at", "expires_at", "last_used_at", "token"}
     assert (made.json["email"], made.json["expires_at"]) == (None, "2999-01-01T00:00:00.000Z")
@@ -199,6 +199,7 @@ async def test_signing_in_sets_a_cookie_that_no_script_reads(stage: Stage, brows
     reply = await call(stage, "POST", "/session", {"email": EMAIL, "password": PASSWORD}, token=None)
     cookies = cookies_of(reply)
     assert set(cookies) == {SESSION, CSRF}
+    assert reply.headers["Cache-Control"] == "no-store"
     assert cookies[SESSION].value.encode() not in reply.body
     for cookie, hidden in ((cookies[SESSION], True), (cookies[CSRF], "")):
         assert (cookie["httponly"], cookie["secure"], cookie["samesite"], cookie["path"], cookie["domain"]) == (

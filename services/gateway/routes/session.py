@@ -29,7 +29,7 @@ _PASSWORDS = Shape(
 def _begun(response: Any, status: int) -> Answer:
     view = SessionView(csrf_token=csrf_token(response.secret), expires_at=time_text(response, "expires_at"))
     change = SessionChange(response.secret, convert.unix_ms(response, "expires_at") or 0)
-    return Answer(view, status=status, session=change)
+    return Answer(view, status=status, headers={"Cache-Control": "no-store"}, session=change)
 
 
 def _password_request(found: Input) -> pb.ChangePasswordRequest:
@@ -57,7 +57,7 @@ ROUTES = (
         rpc=_SERVICE + "GetCaller",
         summary="Who calls: user, tenant, role and abilities",
         request=lambda _: pb.GetCallerRequest(),
-        answer=lambda response, _: Answer(caller_view(response)),
+        answer=lambda response, _: Answer(caller_view(response), headers={"Cache-Control": "no-store"}),
         view=CallerView,
     ),
     Route(

@@ -67,7 +67,7 @@ ROUTES = (
         rpc=_SERVICE + "CreateToken",
         summary="Make an API token; its secret is in this answer only",
         request=_create_request,
-        answer=lambda response, _: Answer(new_token_view(response), status=201),
+        answer=lambda response, _: Answer(new_token_view(response), status=201, headers={"Cache-Control": "no-store"}),
         view=NewTokenView,
         statuses=(201,),
         body=_CREATE,
