@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from services.core.domain.errors import RateLimited
+from services.core.domain.errors import RateLimited, Unauthenticated
+from services.core.rpc.authorize import bearer_token
 from services.core.runtime.clock import Clock
+from services.gateway.session import COOKIES
 
 _TOKENS = 10_000
 """Tokens that are counted apart. The one that was not heard of for the longest time is forgotten for another."""
@@ -77,7 +79,7 @@ def limiting(limit: RateLimit) -> Middleware:
 
     @web.middleware
     async def limited(request: web.Request, handler: Handler) -> web.StreamResponse:
-        credential = request.headers.get("Authorization") or request.headers.get("Cookie")
+        credential = _credential(request)
         if credential is None:
             return await handler(request)
         left = limit.take(credential)
@@ -88,3 +90,16 @@ def limiting(limit: RateLimit) -> Middleware:
         return response
 
     return limited
+
+
+def _credential(request: web.Request) -> str | None:
+    """The secret that a request comes with, however its headers write it: else each way to write it, and each other
+    cookie beside it, would have a bucket of its own.
+    """
+    authorization = request.headers.get("Authorization")
+    if authorization is None:
+        return request.cookies.get(request.app[COOKIES].session_name) or None
+    try:
+        return bearer_token(authorization)
+    except Unauthenticated:
+        return None

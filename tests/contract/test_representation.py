@@ -22,6 +22,7 @@ from services.core.domain.errors import RateLimited
 from services.core.runtime.clock import SystemClock
 from services.gateway.rate_limit import RateLimit
 from services.gateway.representation import LEAST_BYTES
+from tests.support.grpc_backend import ADMIN
 from tests.support.http_gateway import BOUNDS, gateway
 
 
@@ -169,6 +170,28 @@ async def test_a_token_that_asks_too_often_is_told_when_to_ask_again() -> None:
         (await client.call("GET", WORKFLOW, token="another-token-0123456789")).problem(401)
         clock.turn(0.5)
         assert (await client.call("GET", WORKFLOW)).status == 200
+
+
+async def test_a_secret_is_one_however_it_is_written() -> None:
+    written = [
+        {"Authorization": f"Bearer {ADMIN}"},
+        {"Authorization": f"bearer {ADMIN}"},
+        {"Authorization": f"BEARER   {ADMIN}"},
+        {"Authorization": f"Bearer {ADMIN}", "Cookie": "other=1"},
+    ]
+    signed_in = [
+        {"Cookie": f"__Host-runr_session={ADMIN}"},
+        {"Cookie": f"other=1; __Host-runr_session={ADMIN}; more=2"},
+        {"Cookie": f'__Host-runr_session="{ADMIN}"'},
+    ]
+    for ways in (written, signed_in):
+        async with gateway(workflows(), limit=RateLimit(1, len(ways), HeldClock())) as client:
+            for headers in ways:
+                assert (await client.call("GET", WORKFLOW, token=None, headers=headers)).status == 200
+            for headers in ways:
+                (await client.call("GET", WORKFLOW, token=None, headers=headers)).problem(429)
+            for nothing in ({"Cookie": "other=1"}, {"Authorization": "Basic YTpi"}):
+                (await client.call("GET", WORKFLOW, token=None, headers=nothing)).problem(401)
 
 
 @given(st.integers(0, 2**32), st.integers(1, 20), st.integers(1, 40))
