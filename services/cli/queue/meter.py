@@ -9,6 +9,8 @@ ENTRIES = Metric("runr_consumer_entries", "counter", "Entries accounted for sinc
 HELD = Metric("runr_consumer_held", "gauge", "Entries that are being delivered, or wait for another delivery.")
 AWAY = Metric("runr_consumer_away", "gauge", "1 while the consumer waits for somebody, else 0.", ("whom",))
 
+OF_A_CONSUMER = (ENTRIES, HELD, AWAY)
+
 
 def watch_consumer(metrics: Metrics, consumer: QueueConsumer) -> None:
     """Tell of a consumer for as long as it lives. A duplicate is an entry that had been accepted before."""
