@@ -6,7 +6,7 @@ import re
 
 from aiohttp import web
 
-from services.core.domain.errors import PermissionDenied, Unauthenticated
+from services.core.domain.errors import Malformed, PermissionDenied, Unauthenticated
 from services.core.rpc.authorize import bearer_token
 from services.gateway.backends import Credentials
 from services.gateway.observe import REQUEST_TRACE
@@ -18,14 +18,24 @@ _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 def token_credentials(request: web.Request) -> Credentials:
     """What a request that needs a token is made with: the header's, or that of the session in the cookie. Raises
-    Unauthenticated, PermissionDenied.
+    Malformed, Unauthenticated, PermissionDenied.
     """
-    authorization = request.headers.get("Authorization")
+    authorization = only_header(request, "Authorization")
     session = request.app[COOKIES].secret_of(request) if authorization is None else None
     token = bearer_token(authorization) if session is None else session
     if not _TOKEN.fullmatch(token):
         raise Unauthenticated("this token is not known")
-    tenant = request.headers.get("X-Tenant-ID")
+    tenant = only_header(request, "X-Tenant-ID")
     if tenant is not None and not _TENANT.fullmatch(tenant):
         raise PermissionDenied("you are not a member of the tenant that X-Tenant-ID names")
     return Credentials(token, tenant, request[REQUEST_TRACE].traceparent)
+
+
+def only_header(request: web.Request, name: str) -> str | None:
+    """The value of a header. Raises Malformed where it is there twice: what is in front of the gateway may have judged
+    the other one.
+    """
+    found = request.headers.getall(name, ())
+    if len(found) > 1:
+        raise Malformed(f"the header {name} is there {len(found)} times", reason="HEADER_TWICE")
+    return found[0] if found else None

@@ -22,7 +22,7 @@ from services.core.domain.safe_text import is_storable
 from services.core.runtime.off_loop import SMALL_BYTES, OffLoop
 from services.gateway.backends import Backends, Credentials
 from services.gateway.body import read_body
-from services.gateway.credentials import token_credentials
+from services.gateway.credentials import only_header, token_credentials
 from services.gateway.observe import REQUEST_TRACE
 from services.gateway.representation import LEAST_BYTES, compressed, refuse_conditions, tagged
 from services.gateway.route import Answer, Input, Perform, Route
@@ -141,7 +141,7 @@ async def input_of(route: Route, request: web.Request, bounds: Bounds, off_loop:
 
 def credentials_of(request: web.Request, *, public: bool = False) -> Credentials:
     """Who asks, and the name of a write that has one. Raises Malformed, Unauthenticated, PermissionDenied."""
-    key = request.headers.get("Idempotency-Key") if request.method not in _READS else None
+    key = only_header(request, "Idempotency-Key") if request.method not in _READS else None
     if public:
         refuse_other_sites(request)
         if key is not None:

@@ -220,6 +220,19 @@ async def test_an_idempotency_key_header_is_not_taken_and_ignored() -> None:
         (await client.call("POST", "/api/events", body={"name": "a"}, headers=headers)).problem(501)
 
 
+@pytest.mark.parametrize("twice", ["Authorization: Bearer other", "X-Tenant-ID: a", "idempotency-key: a"])
+async def test_a_header_that_decides_is_not_taken_twice(twice: str) -> None:
+    async with gateway({"event.SendEvents": accept}) as client:
+        reader, writer = await asyncio.open_connection(client.address.host, client.address.port)
+        headers = f"Authorization: Bearer {ADMIN}\r\nX-Tenant-ID: default\r\nIdempotency-Key: b\r\n{twice}"
+        head = f"POST {START} HTTP/1.1\r\nHost: x\r\n{headers}\r\nContent-Length: 2\r\n\r\n{{}}"
+        writer.write(head.encode())
+        answer = await asyncio.wait_for(reader.readuntil(b"}"), 30)
+        writer.close()
+    assert b" 400 " in answer.partition(b"\r\n")[0]
+    assert b"problems/header-twice" in answer
+
+
 async def test_a_body_that_does_not_arrive_is_given_up() -> None:
     async with gateway({}, bounds=dataclasses.replace(BOUNDS, body_timeout_s=0.2)) as client:
         reader, writer = await asyncio.open_connection(client.address.host, client.address.port)

@@ -14,7 +14,7 @@ from services.core.rpc.authorize import bearer_token
 from services.core.runtime.off_loop import OffLoop
 from services.gateway.backends import Backends, Credentials
 from services.gateway.body import read_body
-from services.gateway.credentials import token_credentials
+from services.gateway.credentials import only_header, token_credentials
 from services.gateway.endpoint import Bounds, Handler
 from services.gateway.mcp.asgi import Application, asgi_answer
 from services.gateway.mcp.call import Asked
@@ -35,7 +35,7 @@ def mcp_endpoint(backends: Backends, bounds: Bounds, origins: Origins, *, server
 
     async def handle(request: web.Request) -> web.StreamResponse:
         origins.check(request.headers.get("Origin"))
-        bearer_token(request.headers.get("Authorization"))  # a browser's cookie is nothing for agents
+        bearer_token(only_header(request, "Authorization"))  # a browser's cookie is nothing for agents
         if "Idempotency-Key" in request.headers:
             raise Unsupported("an Idempotency-Key is an argument of the tools that take one, not a header")
         credentials = token_credentials(request)
