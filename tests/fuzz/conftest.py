@@ -67,7 +67,8 @@ async def _filled(rest: Rest, mark: str) -> dict[str, list[str]]:
 @pytest.fixture(scope="package")
 def stage(postgres_stack: EmbeddedStack, nats_stack: EmbeddedStack) -> Iterator[Stage]:
     """The stage. At its end the invariants must hold and no service may have logged a fault of its own."""
-    made = Stage(Stack(Servers(postgres_stack, nats_stack)))
+    # Endpoints of functions lead anywhere: nobody waits long for one.
+    made = Stage(Stack(Servers(postgres_stack, nats_stack), settings={"WORKFLOWS_REQUEST_TIMEOUT": "3s"}))
     run_apart(made.stack.__aenter__())
     try:
         run_apart(made.prepare())
