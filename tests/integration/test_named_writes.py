@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import random
 from typing import Any
 from uuid import UUID
@@ -15,7 +16,7 @@ from runr.workflows.v1 import event_service_pb2, run_service_pb2
 
 from services.core.domain.caller import Caller
 from services.core.domain.errors import Conflict, InvalidInput, Malformed, NotFound, Unavailable
-from services.core.domain.named_write import name_of
+from services.core.domain.named_write import hold_ms, name_of
 from services.core.domain.op import RunCompleted
 from services.core.engine.once import StoredOnce
 from services.core.runtime.clock import SystemClock
@@ -235,6 +236,14 @@ async def test_names_are_each_callers_own(once: StoredOnce) -> None:
         await once.perform(caller, RETRY, "k", json.dumps([tenant, token]).encode(), effect, keeps_answer=True)
     assert len({id for id, _ in effect.seen}) == 3
     assert ulid_text(effect.seen[0][0])
+
+
+def test_a_write_belongs_to_who_began_it_for_as_long_as_its_caller_waits() -> None:
+    assert hold_ms(UPDATE, None) == 150_000
+    assert hold_ms(UPDATE, 30_000) == 32_000
+    assert hold_ms(UPDATE, -5) == 2_000
+    assert hold_ms(UPDATE, 9e9) == hold_ms(UPDATE, math.inf) == 150_000
+    assert hold_ms("/runr.workflows.v1.RunService/StartRun", 30_000) == 5_000
 
 
 @pytest.mark.parametrize("header", ["", " ", '""', "x" * 256, "a b", "\xe9", '"a', "a\x00"])

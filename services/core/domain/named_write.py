@@ -52,8 +52,9 @@ _SECRET = frozenset(
 )
 # Those who find what they have made by its id lose nothing by being carried out twice at once.
 _QUICK_MS = {"EventService/SendEvents": 5_000, "RunService/StartRun": 5_000}
-# Longer than any call may take.
+# Longer than any call of a careful client may take, and how much longer than one that says how long.
 _HOLD_MS = 150_000
+_MARGIN_MS = 2_000
 
 
 def name_of(header: str) -> str:
@@ -76,9 +77,10 @@ def keeps_answer(method: str) -> bool:
     return method.removeprefix(_PACKAGE) not in _SECRET
 
 
-def hold_ms(method: str) -> int:
-    """How long a write belongs to whoever has begun it."""
-    return _QUICK_MS.get(method.removeprefix(_PACKAGE), _HOLD_MS)
+def hold_ms(method: str, left_ms: float | None) -> int:
+    """How long a write belongs to whoever has begun it, whose caller waits for `left_ms` (None: for ever)."""
+    longest = _QUICK_MS.get(method.removeprefix(_PACKAGE), _HOLD_MS)
+    return longest if left_ms is None else round(min(longest, max(0.0, left_ms) + _MARGIN_MS))
 
 
 def other_write() -> InvalidInput:

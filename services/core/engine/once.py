@@ -43,9 +43,18 @@ class StoredOnce:
         self._ids = ids
 
     async def perform(
-        self, caller: Caller, method: str, name: str, asked: bytes, carry_out: CarryOut, *, keeps_answer: bool
+        self,
+        caller: Caller,
+        method: str,
+        name: str,
+        asked: bytes,
+        carry_out: CarryOut,
+        *,
+        keeps_answer: bool,
+        left_s: float | None = None,
     ) -> bytes:
-        """The answer of a write, now or of when it was carried out. `asked` is the request.
+        """The answer of a write, now or of when it was carried out. `asked` is the request, `left_s` how long its
+        caller waits.
 
         Raises what it was refused with, Conflict while it is carried out and where its end is not known, InvalidInput
         for a name of another request, and Unavailable.
@@ -57,7 +66,7 @@ class StoredOnce:
             hashlib.sha256(asked).digest(),
             id=self._ids.block(_ROOM),
             holder=holder,
-            hold_ms=hold_ms(method),
+            hold_ms=hold_ms(method, None if left_s is None else left_s * 1_000),
             repeats=again(method) is Again.SAME,
         )
         if begun.result == "done":

@@ -39,8 +39,10 @@ class Once(Protocol):
         carry_out: Callable[[UUID, bool], Awaitable[bytes]],
         *,
         keeps_answer: bool,
+        left_s: float | None = None,
     ) -> bytes:
-        """The answer to the request `asked`, of now or of when it was carried out under this name.
+        """The answer to the request `asked`, of now or of when it was carried out under this name. Its caller waits for
+        `left_s` (None: for ever).
 
         `carry_out` is told the id of what it makes, and whether it may have been carried out before. Raises what that
         raises, InvalidInput where the name stands for another request, Conflict where it is being carried out or nobody

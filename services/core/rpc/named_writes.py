@@ -36,7 +36,13 @@ async def perform_named(
 
     asked = request.SerializeToString(deterministic=True)
     answer = await once.perform(
-        call.caller, call.method, name_of(name), asked, carry_out, keeps_answer=keeps_answer(call.method)
+        call.caller,
+        call.method,
+        name_of(name),
+        asked,
+        carry_out,
+        keeps_answer=keeps_answer(call.method),
+        left_s=context.time_remaining(),
     )
     return form.FromString(answer)
 
