@@ -100,6 +100,7 @@ ANSWERS = {
     grpc.StatusCode.NOT_FOUND,
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.PERMISSION_DENIED,  # what is for users who have signed in, and this is a token of the installation
     grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 
