@@ -34,7 +34,7 @@ def steps_shown(run: Mapping[str, Any]) -> str:
         )
         lines += [_fault("attempt", attempt, created) for attempt in step["attempts"] if attempt["error"]]
         lines += [f"    {note}" for note in _notes(step)]
-    lines += [_fault("function attempt", attempt, created) for attempt in run["attempts"] if attempt["error"]]
+    lines += [_lost(attempt, created) for attempt in run["attempts"] if attempt["error"]]
     return "\n".join(lines) + "\n"
 
 
@@ -57,6 +57,13 @@ def _fault(what: str, attempt: Mapping[str, Any], created: datetime | None) -> s
     when = _offset(attempt["ended_at"] or attempt["started_at"], created).strip()
     said = one_line(f"{error['name']}: {error['message']}")
     return f"    {what} {attempt['attempt']} failed at {when}: {said}"
+
+
+def _lost(attempt: Mapping[str, Any], created: datetime | None) -> str:
+    """An attempt of the function: where it was, and since when, is not to be seen from any step."""
+    step = f" in step {one_line(attempt['step_id'])}" if attempt["step_id"] else ""
+    since = _offset(attempt["started_at"], created).strip()
+    return f"{_fault('function attempt', attempt, created)} (began at {since}{step})"
 
 
 def instant(text: str | None) -> datetime | None:

@@ -63,5 +63,7 @@ async def test_a_dead_executor_is_noticed_long_before_its_lease_is_over(stack: S
         found = await rest.run(run)
     assert took < RECOVERY_S
     assert bodies.of(run) == {"first": 1, "second": 2}
-    assert [(each["attempt"], each["error"]["name"]) for each in found["attempts"]] == [(1, "WorkerLost")]
+    (lost,) = found["attempts"]
+    assert (lost["attempt"], lost["error"]["name"], lost["step_id"]) == (1, "WorkerLost", "second")
+    assert step_of(found, "first")["ended_at"] <= lost["started_at"] < lost["ended_at"]
     assert len(step_of(found, "second")["attempts"]) == 1

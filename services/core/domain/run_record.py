@@ -22,13 +22,17 @@ Place = tuple[int, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRecord:
-    """One attempt of a step or of the function; `error` None: the one that succeeded."""
+    """One attempt of a step or of the function; `error` None: the one that succeeded.
+
+    `step_id` of an attempt of the function: the step that it was in, where that is known.
+    """
 
     number: int
     error: OpError | None
     started_ms: int
     ended_ms: int
     warning: str | None = None
+    step_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

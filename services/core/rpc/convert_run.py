@@ -150,6 +150,7 @@ def _attempt(record: AttemptRecord) -> resources_pb2.Attempt:
         started_at=timestamp(record.started_ms),
         ended_at=timestamp(record.ended_ms),
         warning=record.warning,
+        step_id=record.step_id,
     )
 
 

@@ -83,7 +83,7 @@ def stored_step(row: Row, failed: Sequence[AttemptRecord]) -> StepRecord:
     attempts = tuple(failed)
     if row["kind"] == "r" and row["status"] == "c":
         start, end = row["started_ms"], row["ended_ms"]
-        attempts += (AttemptRecord(number=row["att"], error=None, started_ms=start, ended_ms=end),)
+        attempts += (AttemptRecord(number=row["att"], error=None, started_ms=start, ended_ms=end, step_id=row["sid"]),)
     return StepRecord(
         id=row["sid"],
         name=row["name"],
@@ -138,6 +138,7 @@ def attempt_record(row: Row) -> AttemptRecord:
         started_ms=row["started_ms"],
         ended_ms=row["ended_ms"],
         warning=row["note"],
+        step_id=row["sid"],
     )
 
 

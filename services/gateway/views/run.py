@@ -16,6 +16,7 @@ class AttemptView(msgspec.Struct, kw_only=True):
 
     attempt: int
     error: FailureView | None
+    step_id: str | None
     started_at: str | None
     ended_at: str | None
     warning: str | None
@@ -215,6 +216,7 @@ def _attempt_view(attempt: resources_pb2.Attempt) -> AttemptView:
         error=failure(attempt),
         started_at=time_text(attempt, "started_at"),
         ended_at=time_text(attempt, "ended_at"),
+        step_id=optional(attempt, "step_id"),
         warning=optional(attempt, "warning"),
     )
 

@@ -11,10 +11,14 @@ export interface Failure {
   readonly stack?: string | null;
 }
 
-/** One attempt of a step or of the function; `error` is null for the one that succeeded. Times are ISO-8601. */
+/**
+ * One attempt of a step or of the function; `error` is null for the one that succeeded. Times are ISO-8601. `step_id` of
+ * one of the function is the step that it was in, where that is known (`WorkerLost`).
+ */
 export interface Attempt {
   readonly attempt: number;
   readonly error: Failure | null;
+  readonly step_id: string | null;
   readonly started_at: string | null;
   readonly ended_at: string | null;
   readonly warning: string | null;

@@ -104,7 +104,7 @@ export class Answers {
         return this.#send(run, step, op);
       default: {
         const output = payload(op["output"], "output");
-        step.attempts.push(this.#attempt(step.attempts.length + 1, null));
+        step.attempts.push(this.#attempt(step.attempts.length + 1, null, step.id));
         this.#store(run, step, "step_completed", output);
         return true;
       }
@@ -144,7 +144,7 @@ export class Answers {
   #stepFailed(run: StoredRun, step: StoredStep, op: Op): boolean {
     const error = op["error"] as DescribedError;
     const number = step.attempts.length + 1;
-    step.attempts.push(this.#attempt(number, error));
+    step.attempts.push(this.#attempt(number, error, step.id));
     if (op["non_retriable"] === true || number >= (op["max_attempts"] ?? run.begins.maxAttempts)) {
       run.failures = 0;
       this.#store(run, step, "step_failed", null, error);
@@ -293,9 +293,9 @@ export class Answers {
     this.#fail(run, { name: "NonDeterminismError", message });
   }
 
-  #attempt(attempt: number, error: DescribedError | null): StoredAttempt {
+  #attempt(attempt: number, error: DescribedError | null, stepId: string | null = null): StoredAttempt {
     const now = timeText(this.#world.nowMs);
-    return { attempt, error, started_at: now, ended_at: now, warning: null };
+    return { attempt, error, step_id: stepId, started_at: now, ended_at: now, warning: null };
   }
 }
 

@@ -16,6 +16,7 @@ export type RunStatus =
 export interface StoredAttempt {
   readonly attempt: number;
   readonly error: DescribedError | null;
+  readonly step_id: string | null;
   readonly started_at: string;
   readonly ended_at: string;
   readonly warning: string | null;

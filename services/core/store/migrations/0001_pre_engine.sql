@@ -101,6 +101,7 @@ create table rt.live (
     given    bigint not null default 0,            -- the epoch under which that session was given it, or was to be
     pooled   bool not null default false,          -- of a project that workers alone serve: only who has one of them takes it
     started  timestamptz,
+    taken    timestamptz,                          -- when it was last leased from the queue
     deadline timestamptz not null,
     check ((st = 'r') = (owner is not null)),
     check ((st in ('q', 'b')) = (qk is not null)),

@@ -3,13 +3,15 @@
 -- Take the lease of queued runs whose rows are locked. Those whose limits were changed meanwhile get none: blocked, in their old
 -- place, they are to be put before the gates of now.
 create function rt.take_v1(p_owner bigint, p_run uuid[], p_outdated uuid[]) returns setof rt.live language plpgsql as $$
+declare
+    v_now timestamptz := rt.now();
 begin
     if cardinality(p_outdated) > 0 then
         update rt.live r set st = 'b', slot = false where r.id = any (p_outdated);
     end if;
     return query
         update rt.live r set st = 'r', owner = p_owner, epoch = r.epoch + 1, qk = null, affinity = null,
-                             started = coalesce(r.started, rt.now())
+                             started = coalesce(r.started, v_now), taken = v_now
         where r.id = any (p_run) returning r.*;
 end $$;
 

@@ -180,15 +180,16 @@ create function rt.bury_processes_v1(p_process uuid[]) returns int language sql 
 $$;
 
 -- The executions of these locked runs are lost: each a failed function attempt, after which the run is in the queue, or ends with
--- the last. Answers those that have ended. A slot is kept: the same run is next, so distinct runs never exceed a limit.
+-- the last, since it was leased. Answers those that have ended. A slot is kept: the same run is next, so distinct runs never exceed a limit.
 create function rt.lost_v1(p_run uuid[], p_bump int) returns table (run uuid, ga bigint, gb bigint) language plpgsql as $$
 #variable_conflict use_column
 declare
     v_last uuid[];
+    v_now timestamptz := rt.now();
     v_error constant text := '{"name":"WorkerLost","message":"the engine process that ran this step disappeared"}';
 begin
     insert into rt.attempts (tenant, run, n, sid, k, error, t0, t1)
-        select r.tenant, r.id, r.att, null, r.fn_att + 1, v_error, rt.now(), rt.now() from rt.live r where r.id = any (p_run)
+        select r.tenant, r.id, r.att, null, r.fn_att + 1, v_error, coalesce(r.taken, v_now), v_now from rt.live r where r.id = any (p_run)
         on conflict do nothing;
     update rt.live r set epoch = r.epoch + p_bump, owner = null, st = rt.ready_st(r.ga, r.slot), qk = rt.queue_key(r.prio),
                          fn_att = r.fn_att + 1, att = r.att + 1

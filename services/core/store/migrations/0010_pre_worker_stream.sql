@@ -59,7 +59,7 @@ returns setof rt.live language sql as $$
         update rt.live r set st = 'b', slot = false where r.id = any (array(select c.id from c where c.outdated))
     )
     update rt.live r set st = 'r', owner = p_owner, epoch = r.epoch + 1, qk = null, affinity = c.session, given = r.epoch + 1,
-                         started = coalesce(r.started, rt.now())
+                         started = coalesce(r.started, rt.now()), taken = rt.now()
     from c where not c.outdated and r.ctid = c.at returning r.*
 $$;
 

@@ -83,8 +83,27 @@ select a.sid, a.k, a.error, a.note, rt.ms(a.t0) as started_ms, rt.ms(a.t1) as en
 from {t}.attempts a where a.tenant = $1 and a.run = $2 and a.sid = any ($3) order by a.n;
 
 -- name: function_attempts
-select a.k, a.error, a.note, rt.ms(a.t0) as started_ms, rt.ms(a.t1) as ended_ms
-from {t}.attempts a where a.tenant = $1 and a.run = $2 and a.sid is null order by a.n desc limit $3;
+-- Of one that was lost with its process nobody has told where it was: it had begun by the result before it, under the same
+-- lease, and was in the step that was executed next, if that is what came next.
+select a.k, a.error, a.note, rt.ms(greatest(a.t0, b.t1)) as started_ms, rt.ms(a.t1) as ended_ms, c.sid
+from (
+    select * from {t}.attempts a where a.tenant = $1 and a.run = $2 and a.sid is null order by a.n desc limit $3
+) a
+left join lateral (
+    select max(x.t1) as t1 from (
+        select s.t1 from {t}.steps s where s.tenant = $1 and s.run = $2 and s.t1 <= a.t1
+        union all
+        select f.t1 from {t}.attempts f where f.tenant = $1 and f.run = $2 and f.n < a.n
+    ) x
+) b on starts_with(a.error, '{"name":"WorkerLost"')
+left join lateral (
+    select case when x.kind = 'r' then x.sid end as sid from (
+        select s.kind, s.sid, s.t0 from {t}.steps s where s.tenant = $1 and s.run = $2 and s.t0 >= a.t1
+        union all
+        select 'r', f.sid, f.t0 from {t}.attempts f where f.tenant = $1 and f.run = $2 and f.n > a.n and f.sid is not null
+    ) x order by x.t0 limit 1
+) c on starts_with(a.error, '{"name":"WorkerLost"')
+order by a.n desc;
 
 -- name: children
 select c.sid, r.id, w.name as workflow, coalesce(l.st::text, e.status) as status

@@ -19,10 +19,14 @@ class Failure(TypedDict):
 
 
 class Attempt(TypedDict):
-    """An attempt of a step or of the function, from 1; `error` is None for the one that succeeded."""
+    """An attempt of a step or of the function, from 1; `error` is None for the one that succeeded.
+
+    `step_id` of one of the function is the step that it was in, where that is known (`WorkerLost`).
+    """
 
     attempt: int
     error: Failure | None
+    step_id: str | None
     started_at: str | None
     ended_at: str | None
     warning: str | None

@@ -118,14 +118,14 @@ class Answers:
 
     def _step_completed(self, run: TestRun[Any], step: StoredStep, op: Op) -> bool:
         output = _payload(op.get("output"), "output")
-        step.attempts.append(self._attempt(len(step.attempts) + 1, None))
+        step.attempts.append(self._attempt(len(step.attempts) + 1, None, step.id))
         self._store(run, step, "step_completed", output=output)
         return True
 
     def _step_failed(self, run: TestRun[Any], op: Op) -> bool:
         step, error = self._new(run, op), op["error"]
         number = len(step.attempts) + 1
-        step.attempts.append(self._attempt(number, error))
+        step.attempts.append(self._attempt(number, error, step.id))
         if op.get("non_retriable") or number >= op.get("max_attempts", run._max_attempts):
             run._failures = 0
             self._store(run, step, "step_failed", error=error)
@@ -268,9 +268,10 @@ class Answers:
     def _is_memoized(self, run: TestRun[Any], step_id: str) -> bool:
         return step_id in run.steps and run.steps[step_id].memo is not None
 
-    def _attempt(self, number: int, error: Error | None) -> dict[str, Any]:
+    def _attempt(self, number: int, error: Error | None, step_id: str | None = None) -> dict[str, Any]:
         now = time_text(self._world.now_ms)
-        return {"attempt": number, "error": error, "started_at": now, "ended_at": now, "warning": None}
+        times = {"started_at": now, "ended_at": now}
+        return {"attempt": number, "error": error, "step_id": step_id, **times, "warning": None}
 
     def _retry_at(self, op: Op, number: int) -> int:
         """When the attempt after this one is made: the backoff without its jitter, or what the error says."""

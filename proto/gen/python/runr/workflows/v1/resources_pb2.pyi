@@ -104,18 +104,20 @@ class Failure(_message.Message):
     def __init__(self, name: _Optional[str] = ..., message: _Optional[str] = ..., stack: _Optional[str] = ...) -> None: ...
 
 class Attempt(_message.Message):
-    __slots__ = ("attempt", "error", "started_at", "ended_at", "warning")
+    __slots__ = ("attempt", "error", "started_at", "ended_at", "warning", "step_id")
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     STARTED_AT_FIELD_NUMBER: _ClassVar[int]
     ENDED_AT_FIELD_NUMBER: _ClassVar[int]
     WARNING_FIELD_NUMBER: _ClassVar[int]
+    STEP_ID_FIELD_NUMBER: _ClassVar[int]
     attempt: int
     error: Failure
     started_at: _timestamp_pb2.Timestamp
     ended_at: _timestamp_pb2.Timestamp
     warning: str
-    def __init__(self, attempt: _Optional[int] = ..., error: _Optional[_Union[Failure, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., warning: _Optional[str] = ...) -> None: ...
+    step_id: str
+    def __init__(self, attempt: _Optional[int] = ..., error: _Optional[_Union[Failure, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., warning: _Optional[str] = ..., step_id: _Optional[str] = ...) -> None: ...
 
 class StepWait(_message.Message):
     __slots__ = ("event", "condition", "timeout_at", "warnings")
