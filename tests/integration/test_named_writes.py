@@ -200,9 +200,24 @@ async def test_a_late_start_that_left_no_run_is_not_made_up(ingest: Ingest, hand
     async with hand.database.connection() as connection:
         await connection.execute("update rt.named_write set done = false, answer = null, id = $1", old)
     await pass_time(hand.database, 120_000)
-    error = await refused(Conflict, ask(ingest.runs.StartRun, start(), name="k"))
-    assert error.reason == "IDEMPOTENCY_OUTCOME_UNKNOWN"
+    for _ in range(3):
+        error = await refused(Conflict, ask(ingest.runs.StartRun, start(), name="k"))
+        assert error.reason == "IDEMPOTENCY_OUTCOME_UNKNOWN"
     assert await runs_of(hand) == 1
+
+
+async def test_a_repeat_that_is_refused_leaves_the_write_its_id(
+    killed: StoredOnce, once: StoredOnce, database: Database
+) -> None:
+    effect = Effect()
+    await perform(killed, UPDATE, effect)
+    await pass_time(database, 200_000)
+    refusing = Effect(error=NotFound("it is gone"))
+    with pytest.raises(NotFound):
+        await perform(once, UPDATE, refusing)
+    assert await perform(once, UPDATE, effect) == b"done"
+    ids = {id for id, _ in (*effect.seen, *refusing.seen)}
+    assert len(ids) == 1
 
 
 async def test_after_a_day_a_name_is_new_and_old_names_are_taken_away(once: StoredOnce, database: Database) -> None:

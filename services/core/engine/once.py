@@ -72,10 +72,13 @@ class StoredOnce:
         if begun.result == "done":
             return self._kept(key, begun)
         _refuse(begun)
+        is_again = begun.result == "again"
         try:
-            answer = await carry_out(begun.id, begun.result == "again")
+            answer = await carry_out(begun.id, is_again)
         except BaseException as error:
-            await asyncio.shield(self._ended(key, holder, error))
+            # That it is refused now says nothing of the time before: forgotten, it could happen under another id.
+            nothing_happened = _is_refusal(error) and not is_again
+            await asyncio.shield(self._ended(key, holder, nothing_happened))
             raise
         with suppress(Unavailable):  # it is carried out, and its caller must hear so
             sealed = self._sealer.seal(answer.decode("latin-1"), _place(key)) if keeps_answer else None
@@ -87,10 +90,10 @@ class StoredOnce:
             raise answer_not_kept()
         return self._sealer.open(begun.answer, _place(key)).encode("latin-1")
 
-    async def _ended(self, key: WriteKey, holder: UUID, error: BaseException) -> None:
+    async def _ended(self, key: WriteKey, holder: UUID, nothing_happened: bool) -> None:
         """It was refused, or cut off."""
         with suppress(Unavailable):
-            if _is_refusal(error):
+            if nothing_happened:
                 await self._writes.forget(key, holder)
             else:
                 await self._writes.let_go(key, holder)
@@ -106,7 +109,7 @@ def _refuse(begun: Beginning) -> None:
 
 
 def _is_refusal(error: BaseException) -> bool:
-    """Whether an error says that nothing has happened."""
+    """Whether an error says that this time nothing has happened."""
     return isinstance(error, DomainError) and not isinstance(error, Unavailable) and type(error) is not DomainError
 
 
