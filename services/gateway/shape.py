@@ -31,11 +31,12 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a body."""
+    """One field of a body. What `is_secret` is not told in a fault: whoever keeps answers would keep it."""
 
     name: str
     kind: Kind
     required: bool = False
+    is_secret: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,8 @@ class Shape:
             except InvalidInput as error:
                 faults.extend(_below(f"{prefix}{field.name}", error, raw))
             except ValueError as error:
-                faults.append(FieldError(f"{prefix}{field.name}", f"{error}, got {shown(raw.text)}"))
+                got = "" if field.is_secret else f", got {shown(raw.text)}"
+                faults.append(FieldError(f"{prefix}{field.name}", f"{error}{got}"))
         if faults:
             raise InvalidInput.of_all(faults)
         return values

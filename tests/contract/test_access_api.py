@@ -274,6 +274,19 @@ async def test_a_password_is_changed_by_its_user(stage: Stage, browser: Browser)
     assert old.problem(401)["detail"] == "e-mail or password is wrong"
 
 
+@pytest.mark.parametrize("wrong", [[PASSWORD], {"a": PASSWORD}, f"{PASSWORD}\0", f"{PASSWORD}\ud800", PASSWORD * 90])
+async def test_a_fault_of_a_password_does_not_tell_it(stage: Stage, browser: Browser, wrong: Any) -> None:
+    for name in ("current_password", "new_password"):
+        reply = await browser.call(
+            "PUT", "/session/password", {"current_password": "a", "new_password": "a", name: wrong}
+        )
+        assert set(reply.faults()) == {name}
+        assert PASSWORD.encode() not in reply.body
+    reply = await call(stage, "POST", "/session", {"email": EMAIL, "password": wrong}, token=None)
+    assert set(reply.faults()) == {"password"}
+    assert PASSWORD.encode() not in reply.body
+
+
 async def test_attempts_are_limited(stage: Stage, tenant: int) -> None:
     body = {"email": "nobody@example.com", "password": "wrong"}
     for _ in range(3):

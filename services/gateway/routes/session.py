@@ -17,13 +17,13 @@ from services.gateway.views.json_parts import time_text
 _SERVICE = "/runr.workflows.v1.AccessService/"
 _MAX_PASSWORD = 1_024
 
-_SIGN_IN = Shape((Field("email", text(254), required=True), Field("password", text(_MAX_PASSWORD), required=True)))
-_PASSWORDS = Shape(
-    (
-        Field("current_password", text(_MAX_PASSWORD), required=True),
-        Field("new_password", text(_MAX_PASSWORD), required=True),
-    )
-)
+
+def _password(name: str) -> Field:
+    return Field(name, text(_MAX_PASSWORD), required=True, is_secret=True)
+
+
+_SIGN_IN = Shape((Field("email", text(254), required=True), _password("password")))
+_PASSWORDS = Shape((_password("current_password"), _password("new_password")))
 
 
 def _begun(response: Any, status: int) -> Answer:
