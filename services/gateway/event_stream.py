@@ -32,6 +32,8 @@ BEAT_S = 15.0
 
 _RECONNECT_MS = 1_000
 _PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0, 2.0)
+# A browser that is refused does not come again: a service that is being replaced is waited for here too.
+_FIRST_PAUSES_S = _PAUSES_S[:4]
 _HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
     "Cache-Control": "no-store",
@@ -73,7 +75,7 @@ async def _follow(
     rpc: str, kind: Events, message: Any, backends: Backends, credentials: Credentials
 ) -> AsyncGenerator[ServerEvent, None]:
     """The events of a method, over as many calls as it takes. Raises DomainError."""
-    pauses: Iterator[float] = iter(())
+    pauses: Iterator[float] = iter(_FIRST_PAUSES_S)
     begun = False
     while True:
         failed: Unavailable | None = None
@@ -89,8 +91,6 @@ async def _follow(
             if not begun:
                 return
         except Unavailable as error:
-            if not begun:
-                raise
             failed = error
         pause = next(pauses, None)
         if pause is None:

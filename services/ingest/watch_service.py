@@ -47,6 +47,8 @@ class WatchService:
         self, tenant: int, token: str, run: UUID, asked: Cursor | None
     ) -> AsyncGenerator[run_service_pb2.WatchRunResponse, None]:
         """WatchRun. `token` is whose streams are counted. Raises NotFound, RateLimited, Unavailable."""
+        if self._changes.closed:
+            raise Unavailable("this server ends: ask another one")
         with self._seat(token):
             until = self._clock.monotonic() + _LIFE_S
             told = _Told()

@@ -137,6 +137,13 @@ async def test_a_service_that_goes_away_is_called_again_from_the_last_event_on()
     assert watched.cursors == ["", "c-1", "c-2", "c-2"]
 
 
+async def test_a_service_that_is_being_replaced_refuses_nobody() -> None:
+    watched = Watched([Unavailable("drains")], [Unavailable("away")], [change("c-1", ended=True)])
+    async with gateway({"run.WatchRun": watched.method}) as client, stream(client, "c-0") as answer:
+        assert (await some_event(answer)).id == "c-1"
+    assert watched.cursors == ["c-0"] * 3
+
+
 async def test_one_that_stays_away_ends_the_stream_for_the_client_to_come_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -151,8 +158,11 @@ async def test_one_that_stays_away_ends_the_stream_for_the_client_to_come_back(
 @pytest.mark.parametrize(
     ("error", "status"), [(NotFound("no run"), 404), (RateLimited("too many"), 429), (Unavailable("away"), 503)]
 )
-async def test_what_is_refused_is_a_problem_as_everywhere(error: Exception, status: int) -> None:
-    async with gateway({"run.WatchRun": Watched([error]).method}) as client:
+async def test_what_is_refused_is_a_problem_as_everywhere(
+    error: Exception, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_stream, "_FIRST_PAUSES_S", (0.0,))
+    async with gateway({"run.WatchRun": Watched([error], [error]).method}) as client:
         (await client.call("GET", PATH)).problem(status)
         (await client.call("GET", PATH, token=None)).problem(401)
         (await client.call("GET", PATH + "?x=1")).problem(422)

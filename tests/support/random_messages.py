@@ -1,4 +1,4 @@
-"""Random messages of gRPC methods, made of their descriptors: any value of any field, often one that means something."""
+"""Random messages of gRPC methods, made of their descriptors: any value of any field, often a meaningful one."""
 
 from __future__ import annotations
 
