@@ -6,6 +6,11 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes is a matter of the machine, which others use too.
+settings.register_profile("runr", deadline=None)
+settings.load_profile("runr")
 
 
 @pytest.hookimpl(wrapper=True)
