@@ -21,12 +21,13 @@ from services.core.rpc.call_context import caller, current_call
 from services.core.rpc.status import DOMAIN, TABLE
 from services.core.runtime.traceparent import extract
 from tests.support.grpc_backend import ADMIN, VIEWER, rpc_server, serving
-from tests.support.pages import ROOT
+from tests.support.pages import page
 
 Kind = Literal["aio", "blocking"]
 KINDS: tuple[Kind, ...] = ("aio", "blocking")
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 GET = run_service_pb2.GetRunRequest(run_id="r1")
+README = page("proto/README.md")
 
 
 async def who(_: Any, context: Any) -> run_service_pb2.GetRunResponse:
@@ -207,7 +208,33 @@ async def test_a_token_is_shown_to_nobody_on_the_way(open_channel: Any) -> None:
         runr_client.traced("x")
 
 
+async def test_the_client_in_the_readme_starts_a_run() -> None:
+    asked: list[run_service_pb2.StartRunRequest] = []
+
+    async def start(request: Any, _: Any) -> run_service_pb2.StartRunResponse:
+        asked.append(request)
+        if len(asked) > 1:
+            raise Unavailable("away")
+        response = run_service_pb2.StartRunResponse()
+        response.run.id = "r1"
+        return response
+
+    code = next(block for block in README.blocks("python") if "aio_channel" in block)
+    # Neither certificates nor a store for names are here.
+    for written, here in (("tls=tls", "plaintext=True"), (', metadata=named("charge-o-1")', "")):
+        assert written in code
+        code = code.replace(written, here)
+    code = "\n".join(line for line in code.splitlines() if "Tls.of" not in line)
+    async with serving(rpc_server({"run.StartRun": start})) as server:
+        names: dict[str, Any] = {}
+        exec(code.replace("ingest.internal:7101", str(server.address)), names)
+        assert await names["start"](ADMIN) == "r1"
+        with pytest.raises(SystemExit, match="UNAVAILABLE: away"):
+            await names["start"](ADMIN)
+    assert (asked[0].workflow, asked[0].data) == ("charge", b'{"order_id": "o-1"}')
+
+
 def test_the_readme_names_every_kind_and_the_domain() -> None:
-    text = (ROOT / "proto" / "README.md").read_text()
+    text = README.text
     assert DOMAIN in text
     assert {row.kind for row in TABLE} <= set(re.findall(r"`(\w+)`", text))

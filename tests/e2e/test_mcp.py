@@ -8,6 +8,7 @@ from mcp import Client
 from runr_workflows import Context, NonRetriableError, Step, Workflows
 
 from tests.support.mcp_client import ERAS, agent, text_of
+from tests.support.pages import page
 from tests.support.rest import Rest, step_of
 from tests.support.stack import Stack
 from tests.support.transports import only_over
@@ -102,3 +103,17 @@ async def test_an_agent_sees_nothing_of_another_tenant(stack: Stack, rest: Rest)
                 assert text_of(answer).startswith("Not found (404)")
             assert (await use(mcp, "workflow_runs_list"))["data"] == []
         assert (await rest.run(run))["status"] == "waiting"
+
+
+@only_over("http", because=HTTP_BECAUSE)
+async def test_the_client_on_the_page_starts_a_run(stack: Stack, rest: Rest) -> None:
+    def charging(wf: Workflows, _: Bodies) -> None:
+        @wf.workflow("charge")
+        def charge(ctx: Context, step: Step) -> Any:
+            return ctx.event["data"]
+
+    (code,) = page("docs/how-to/mcp.md").blocks("python")
+    names: dict[str, Any] = {}
+    exec(code.replace("http://127.0.0.1:8080", stack.api_url), names)
+    async with serving(rest, charging):
+        assert await rest.completed(await names["start"](rest.token)) == {"order_id": "o-1"}
