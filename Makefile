@@ -3,6 +3,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+RUNS := $(VENV)/.runs
 NODE_STAMP := sdk/node/node_modules/.package-lock.json
 WORKERS ?= 3
 
@@ -21,10 +22,10 @@ help: ## Show this list
 
 install: $(STAMP) ## Make the virtual environment (again only when a dependency has changed)
 
-demo: $(STAMP) ## Watch an order workflow survive a kill -9
+demo: $(RUNS) ## Watch an order workflow survive a kill -9
 	@$(BIN)/runr demo
 
-dev: $(STAMP) ## Run the whole engine on this machine until Ctrl-C
+dev: $(RUNS) ## Run the whole engine on this machine until Ctrl-C
 	@$(BIN)/runr dev
 
 # Tests wait a good deal, so there are more workers than cores; the checks and the TypeScript SDK run beside them.
@@ -89,7 +90,12 @@ reference: $(STAMP) ## Write the reference pages, from docstrings, protos and th
 clean: ## Remove the environment and what tools have cached
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis sdk/node/node_modules sdk/node/build sdk/node/dist
 
-$(STAMP): pyproject.toml proto/pyproject.toml sdk/python/pyproject.toml constraints.txt
+$(STAMP): $(RUNS)
+	$(PIP) --no-build-isolation -e proto -e '.[dev]' -e 'sdk/python[connect]'
+	@touch $(STAMP)
+
+# Whoever only wants to see it run need not wait for what tests and checks need.
+$(RUNS): pyproject.toml proto/pyproject.toml sdk/python/pyproject.toml constraints.txt
 	@test -x $(BIN)/python || { \
 	  for python in $(PYTHON) python3.13 python3.12 python3.11 python3 python; do \
 	    "$$python" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
@@ -99,8 +105,8 @@ $(STAMP): pyproject.toml proto/pyproject.toml sdk/python/pyproject.toml constrai
 	  echo "no Python 3.11 or newer with venv was found; name one: make PYTHON=/path/to/python" >&2; exit 1; }
 	@# The build backend comes from the constraints too, so builds run without isolation.
 	$(PIP) hatchling editables
-	$(PIP) --no-build-isolation -e proto -e '.[dev]' -e 'sdk/python[connect]'
-	@touch $(STAMP)
+	$(PIP) --no-build-isolation -e proto -e '.[mcp]' -e 'sdk/python[connect]'
+	@touch $(RUNS)
 
 $(NODE_STAMP): sdk/node/package.json sdk/node/package-lock.json | $(STAMP)
 	@$(NPM) ci --silent --no-audit --no-fund
