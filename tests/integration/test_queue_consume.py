@@ -289,6 +289,17 @@ async def test_a_consumer_that_drains_ends_what_is_on_its_way_and_leaves_the_res
             await settled(server)
 
 
+async def test_a_consumer_that_drains_while_the_engine_is_away_leaves_everything_at_once(redis: RedisServer) -> None:
+    ids = await add(redis, 6)
+    async with bridge(lambda *_: 503) as sink, consuming(redis, sink, in_flight=4) as leaving:
+        await sink.until(lambda sink: len(sink.posts) > 4)
+        await leaving.drain()
+        assert leaving.consumer.held == 0
+    async with bridge() as sink, consuming(redis, sink):
+        await sink.until(lambda sink: set(sink.accepted) == set(ids))
+        await settled(redis)
+
+
 async def test_a_redis_that_is_killed_loses_nothing(server: RedisServer) -> None:
     numbers = count()
 

@@ -90,6 +90,7 @@ class QueueConsumer(Component):
         self._silent_ms = round(rules.claim_after_s * 1_000)
         self._most_held = max(_LEAST_HELD, rules.in_flight * _HELD_PER_DELIVERY)
         self._held: dict[str, asyncio.Task[None]] = {}
+        self._left: list[str] = []
         self._busy: set[str] = set()
         self._pausing = 0
         self._slots = asyncio.Semaphore(rules.in_flight)
@@ -137,6 +138,7 @@ class QueueConsumer(Component):
             await asyncio.wait({self._reading})
         while self._held:
             await asyncio.wait(set(self._held.values()))
+        await self._leave_to_others()
 
     async def stop(self) -> None:
         """See `Component.stop`. What a drain had no time for is left to others too."""
@@ -146,6 +148,7 @@ class QueueConsumer(Component):
         if self._held:
             await asyncio.wait(set(self._held.values()))
         self.gate.close()
+        await self._leave_to_others()
         with suppress(RedisError, OSError):
             await self._group.leave()
         log.info("deliveries", extra=asdict(self.counts))
@@ -158,7 +161,11 @@ class QueueConsumer(Component):
                 return
             most = self._free()
             # Not to be broken off: an answer that nobody reads has given us entries nevertheless.
-            for entry in await self.redis.ask(self._group.read, most, block_ms=_BLOCK_MS):
+            found = await self.redis.ask(self._group.read, most, block_ms=_BLOCK_MS)
+            if self._closing.is_set():
+                self._left += [entry.id for entry in found]
+                return
+            for entry in found:
                 self._take(entry)
 
     async def _claim(self) -> None:
@@ -189,10 +196,12 @@ class QueueConsumer(Component):
             return
         task = asyncio.create_task(self._carry(entry), name=f"queue-{entry.id}")
         self._held[entry.id] = task
-        task.add_done_callback(lambda _: self._forget(entry.id))
+        task.add_done_callback(lambda task: self._forget(entry.id, task))
 
-    def _forget(self, entry_id: str) -> None:
-        self._held.pop(entry_id, None)
+    def _forget(self, entry_id: str, task: asyncio.Task[None]) -> None:
+        del self._held[entry_id]
+        if task.cancelled():
+            self._left.append(entry_id)
         self._room.set()
 
     async def _carry(self, entry: Entry) -> None:
@@ -208,10 +217,6 @@ class QueueConsumer(Component):
                 entry = replace(entry, deliveries=entry.deliveries + 1)
                 if not await self.redis.ask(self._group.again, entry):
                     return
-        except asyncio.CancelledError:
-            if self._closing.is_set():
-                await self._release(entry)
-            raise
         except Exception:
             # Not this entry's fault alone, perhaps: it stays pending, and comes again when it was silent long enough.
             log.exception("an entry was not delivered", extra={"entry": entry.id})
@@ -284,9 +289,11 @@ class QueueConsumer(Component):
             "runr-at": datetime.now(UTC).isoformat(timespec="milliseconds"),
         }
 
-    async def _release(self, entry: Entry) -> None:
+    async def _leave_to_others(self) -> None:
+        """What was not accounted for may be claimed at once, as from a consumer that has long been silent."""
+        left, self._left = self._left, []
         with suppress(RedisError, OSError):
-            await self._group.release([entry.id], idle_ms=self._silent_ms)
+            await self._group.release(left, idle_ms=self._silent_ms)
 
     async def _have_room(self) -> None:
         while self._free() <= 0 and not self._closing.is_set():
