@@ -23,9 +23,10 @@ from services.core.runtime.off_loop import SMALL_BYTES, OffLoop
 from services.gateway.backends import Backends, Credentials
 from services.gateway.body import read_body
 from services.gateway.credentials import only_header, token_credentials
+from services.gateway.fault_names import performed
 from services.gateway.observe import REQUEST_TRACE
 from services.gateway.representation import LEAST_BYTES, compressed, refuse_conditions, tagged
-from services.gateway.route import Answer, Input, Perform, Route
+from services.gateway.route import Answer, Input, Route
 from services.gateway.session import COOKIES, refuse_other_sites
 from services.gateway.shape import read_query
 
@@ -67,7 +68,7 @@ def endpoint(route: Route, backends: Backends, bounds: Bounds) -> Handler:
         async def perform(message: Any) -> Any:
             return await backends.call(route.rpc, message, credentials=credentials, timeout_s=timeout_s)
 
-        response = await _perform(route, perform, message)
+        response = await performed(route, perform, message)
         answer = _answer(route, response, found)
         body = None if answer.body is None else msgspec.json.encode(answer.body)
         made = web.Response(
@@ -81,10 +82,6 @@ def endpoint(route: Route, backends: Backends, bounds: Bounds) -> Handler:
         return made if body is None else await _represented(route, request, made, len(body), off_loop)
 
     return handle
-
-
-async def _perform(route: Route, perform: Perform, message: Any) -> Any:
-    return await (perform(message) if route.perform is None else route.perform(perform, message))
 
 
 def _answer(route: Route, response: Any, found: Input) -> Answer:

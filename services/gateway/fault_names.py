@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from services.core.domain.errors import FieldError, InvalidInput
-from services.gateway.route import Perform
+from services.gateway.route import Perform, Route
+
+_EVERYWHERE = {"page_token": "cursor", "page_size": "limit", "since": "from", "until": "to", "name_prefix": "name"}
+"""What all routes call alike, and all methods too."""
 
 
-def renamed(names: Mapping[str, str]) -> Callable[[Perform, Any], Awaitable[Any]]:
-    """A `perform` that calls once; a fault at or below a path in `names` is told under the other name."""
-
-    async def perform_renamed(perform: Perform, request: Any) -> Any:
-        try:
-            return await perform(request)
-        except InvalidInput as error:
-            if not error.errors:
-                raise
-            faults = [FieldError(_renamed(fault.path, names), fault.message) for fault in error.errors]
-            raise InvalidInput.of_all(faults, reason=error.reason) from error
-
-    return perform_renamed
+async def performed(route: Route, perform: Perform, request: Any) -> Any:
+    """The response to the request of a route. A fault of a field is told by the name that it has in HTTP."""
+    try:
+        return await (perform(request) if route.perform is None else route.perform(perform, request))
+    except InvalidInput as error:
+        names = {**_EVERYWHERE, **route.names}
+        faults = [FieldError(_renamed(fault.path, names), fault.message) for fault in error.errors]
+        if faults == list(error.errors):
+            raise
+        first, told = error.errors[0].path, faults[0].path
+        message = told + error.message[len(first) :] if error.message.startswith(f"{first}:") else error.message
+        raise type(error)(message, reason=error.reason, errors=faults, metadata=error.metadata) from error
 
 
 def _renamed(path: str, names: Mapping[str, str]) -> str:

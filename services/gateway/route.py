@@ -86,6 +86,7 @@ class Route:
     `has_etag`: who has an answer already may ask whether it is still the same.
     `view` is the type of the answer's body. `perform`, where one call is not enough, makes the calls. `timeout_s`
     bounds a call, and may depend on what the request asks for. Where there are `events`, each is what an answer is.
+    `names` are those in HTTP of fields that the method calls otherwise, in which its faults are told.
     `shows_secret`: request or answer holds one that is nowhere kept; so neither is to be kept either.
     """
 
@@ -101,6 +102,7 @@ class Route:
     raw_body: bool = False
     events_body: bool = False
     perform: Callable[[Perform, Any], Awaitable[Any]] | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
     timeout_s: Callable[[Input], float] | float = 30.0
     statuses: tuple[int, ...] = (200,)
     raw: RawBody | None = None

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from runr.workflows.v1 import event_service_pb2
 
 from services.cli import http_page
-from services.core.domain.errors import FieldError, InvalidInput
+from services.core.domain.errors import FieldError, InvalidInput, TooLarge
 from services.gateway.routes.table import BASE, ROUTES
 from tests.support.grpc_backend import ADMIN, VIEWER
 from tests.support.http_gateway import BOUNDS, Client, gateway
@@ -127,6 +127,29 @@ async def test_the_faults_of_a_service_are_told_as_they_are() -> None:
     async with gateway({"workflow.DeclareWorkflows": refuse}) as client:
         told = (await client.call("PUT", "/api/projects/shop/workflows", raw=b"{}")).faults()
     assert told == {fault.path: fault.message for fault in faults}
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "told"),
+    [
+        ("/api/projects/shop/runs", "page_token", "cursor"),
+        ("/api/projects/shop/runs", "since", "from"),
+        ("/api/projects/shop/runs", "workflow", "workflow"),
+        ("/api/events", "name_prefix", "name"),
+        ("/api/events", "project", "project_id"),
+        ("/api/workflow-usage", "from_day", "from"),
+    ],
+)
+async def test_the_faults_of_a_service_are_told_by_the_names_of_http(path: str, field: str, told: str) -> None:
+    async def refuse(request: Any, context: Any) -> Any:
+        raise TooLarge.of_all([FieldError(field, "is bad"), FieldError("", "so is this")], reason="BAD")
+
+    methods = dict.fromkeys(("run.ListRuns", "event.ListEvents", "workflow.GetUsage"), refuse)
+    async with gateway(methods) as client:
+        problem = (await client.call("GET", path)).problem(413)
+    assert problem["detail"] == f"{told}: is bad (and 1 more)"
+    assert [fault["path"] for fault in problem["errors"]] == [told, ""]
+    assert problem["type"].endswith("/bad")
 
 
 async def test_events_are_refused_with_index_and_field() -> None:

@@ -13,6 +13,7 @@ from services.core.domain.safe_text import is_storable
 from services.core.runtime.off_loop import OffLoop
 from services.gateway.backends import Backends, Credentials
 from services.gateway.endpoint import Bounds
+from services.gateway.fault_names import performed
 from services.gateway.mcp.message import Message
 from services.gateway.mcp.tool import Tool
 from services.gateway.problem import as_domain_error, problem_of, retry_after
@@ -51,7 +52,7 @@ async def call_tool(tool: Tool, asked: Asked) -> bytes | DomainError:
         async def perform(message: Any) -> Any:
             return await asked.backends.call(route.rpc, message, credentials=credentials, timeout_s=timeout_s)
 
-        response = await (perform(message) if route.perform is None else route.perform(perform, message))
+        response = await performed(route, perform, message)
         answer = _shown(tool, response, found)
         return answer if len(answer) <= _MOST_BYTES else _too_large(len(answer))
     except Exception as error:

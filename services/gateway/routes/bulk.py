@@ -10,7 +10,6 @@ from runr.workflows.v1 import schedule_service_pb2 as pb
 
 from services.core.domain.bulk_job import MAX_IDS
 from services.core.rpc import convert
-from services.gateway.fault_names import renamed
 from services.gateway.kinds import BOOLEAN, PAGE, TIME, enums, nested, one_of, text, texts
 from services.gateway.route import Answer, Input, Route
 from services.gateway.shape import Field, Shape
@@ -18,7 +17,10 @@ from services.gateway.views.bulk import BulkJobView, BulkStartView, bulk_job_vie
 from services.gateway.views.json_parts import Page, page
 
 _SERVICE = "/runr.workflows.v1.ScheduleService/"
-_NAMES = {"filter.states": "filter.status", "filter.run_ids": "filter.ids", "filter.query": "filter.q"}
+_NAMES = {
+    **{"filter.states": "filter.status", "filter.run_ids": "filter.ids", "filter.query": "filter.q"},
+    **{"filter.since": "filter.from", "filter.until": "filter.to"},
+}
 _ID_BYTES = 26
 
 _FILTER = Shape(
@@ -89,7 +91,7 @@ ROUTES = (
         view=BulkStartView,
         statuses=(202, 200),
         body=_START,
-        perform=renamed(_NAMES),
+        names=_NAMES,
     ),
     Route(
         method="GET",

@@ -95,6 +95,7 @@ ROUTES = (
             time_param("from"),
             time_param("to"),
         ),
+        names={"project": "project_id"},
     ),
     Route(
         method="GET",

@@ -6,10 +6,10 @@ from typing import Any
 
 from runr.workflows.v1 import schedule_service_pb2 as pb
 
-from services.core.domain.errors import FieldError, InvalidInput, NotFound
+from services.core.domain.errors import NotFound
 from services.core.rpc import convert
 from services.gateway.kinds import BOOLEAN, PAGE, TIME
-from services.gateway.route import Answer, Input, Perform, Route
+from services.gateway.route import Answer, Input, Route
 from services.gateway.routes.runs import location
 from services.gateway.shape import Field, Shape
 from services.gateway.views.json_parts import Page, page
@@ -20,7 +20,6 @@ _SERVICE = "/runr.workflows.v1.ScheduleService/"
 _ONE = "/projects/{project}/schedules/{workflow}/{trigger}"
 _MAX_DIGITS = 4
 _BACKFILL_TIMEOUT_S = 120.0
-_BODY_NAMES = {"since": "from", "until": "to"}
 
 
 def _key(found: Input) -> pb.ScheduleKey:
@@ -49,17 +48,6 @@ def _backfill_request(found: Input) -> pb.BackfillScheduleRequest:
         until=convert.timestamp(found.body.get("to")),
         dry_run=found.body.get("dry_run", False),
     )
-
-
-async def _backfill(perform: Perform, request: Any) -> Any:
-    """The call; faults of its fields are told by their names in the body."""
-    try:
-        return await perform(request)
-    except InvalidInput as error:
-        if not error.errors:
-            raise
-        faults = [FieldError(_BODY_NAMES.get(fault.path, fault.path), fault.message) for fault in error.errors]
-        raise InvalidInput.of_all(faults, reason=error.reason) from error
 
 
 def _trigger_answer(response: Any, _: Input) -> Answer:
@@ -109,7 +97,6 @@ ROUTES = (
         answer=lambda response, _: Answer(backfill_view(response.job)),
         view=BackfillView,
         body=Shape((Field("from", TIME, required=True), Field("to", TIME), Field("dry_run", BOOLEAN))),
-        perform=_backfill,
         timeout_s=_BACKFILL_TIMEOUT_S,
     ),
 )

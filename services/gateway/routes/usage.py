@@ -5,7 +5,6 @@ from __future__ import annotations
 from runr.workflows.v1 import workflow_service_pb2
 
 from services.core.domain.usage_record import parse_day
-from services.gateway.fault_names import renamed
 from services.gateway.route import Answer, Input, Route
 from services.gateway.shape import Param
 from services.gateway.views.usage import UsageView, usage_view
@@ -35,7 +34,7 @@ def _route(path: str, summary: str) -> Route:
         answer=lambda response, _: Answer(usage_view(response)),
         view=UsageView,
         query=(_day_param("from"), _day_param("to")),
-        perform=renamed({"from_day": "from", "to_day": "to"}),
+        names={"from_day": "from", "to_day": "to"},
     )
 
 
