@@ -71,8 +71,13 @@ class WatchService:
                 await self._changes.wait(run, first.mark, min(left_s, _SETTLED_S) if is_news else left_s)
 
     async def _since(self, tenant: int, run: UUID, cursor: Cursor | None, after: Place | None) -> RunChange:
-        async with self._turn:
+        await self._turn.acquire()
+        began_s = self._clock.monotonic()
+        try:
             return await self._reader.since(tenant, run, cursor, after=after)
+        finally:
+            # Half of the time nobody looks: who follows runs of thousands of steps must not keep the database busy.
+            asyncio.get_running_loop().call_later(self._clock.monotonic() - began_s, self._turn.release)
 
     @contextmanager
     def _seat(self, token: str) -> Iterator[None]:
