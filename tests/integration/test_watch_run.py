@@ -25,6 +25,7 @@ from services.core.rpc.status import from_rpc_error
 from services.core.runtime.ids import ulid_text
 from services.core.store.database import Database
 from services.core.store.run_changes import RunChangeReader
+from services.core.store.runs import RunReader
 from services.ingest.watch_service import STREAMS_PER_TOKEN
 from tests.support.hand import Hand
 from tests.support.ingest_service import Ingest, ingest
@@ -229,6 +230,29 @@ async def test_steps_of_many_bytes_come_in_pages_of_one_moment(hand: Hand, datab
     assert ([step.id for step in first.steps], first.next) == (["s0", "s1"], (1, "s1"))
     rest = await reader.since(hand.tenant, run, None, after=first.next, max_bytes=100_000)
     assert ([step.id for step in rest.steps], rest.next) == (["s2", "s3", "s4"], None)
+
+
+async def test_ten_thousand_steps_that_each_have_failed_once_are_read_in_time(hand: Hand, database: Database) -> None:
+    """Nothing is compared with everything else: no statement of a read may last 5 s."""
+    run = await hand.start("work")
+    async with database.connection() as connection:
+        await connection.execute(
+            "insert into rt.steps (tenant, run, sid, seq, name, kind, status, output, t0, t1)"
+            " select $1, $2, 's' || n, n, 's', 'r', 'c', '1', now(), now() from generate_series(1, 10000) n",
+            *(hand.tenant, run),
+        )
+        await connection.execute(
+            "insert into rt.attempts (tenant, run, n, sid, k, error, t0, t1)"
+            """ select $1, $2, n, 's' || n, 1, '{"name": "E", "message": "m"}', now(), now()"""
+            " from generate_series(1, 10000) n",
+            *(hand.tenant, run),
+        )
+    whole = await RunChangeReader(database).since(hand.tenant, run, None)
+    news = await RunChangeReader(database).since(hand.tenant, run, whole.cursor)
+    shown = await RunReader(database).detail(hand.tenant, run)
+    assert (len(whole.steps), whole.next, len(news.steps), news.next) == (1_000, (1_000, "s1000"), 0, None)
+    assert [step.id for step in shown.steps] == [step.id for step in whole.steps]
+    assert len(shown.steps[0].attempts) == 2
 
 
 @given(st.text() | st.from_regex(r"[0-9a-f]{8}-[0-9]+-[0-9]+-[ae]", fullmatch=True))

@@ -21,26 +21,23 @@ where r.tenant = $1 and r.id = $2;
 -- name: places
 -- A page of the steps that were written since transaction $6, in step order: as runs.sql has them in `step_places`. A step that
 -- failed and has no result is always told, as it leaves no row behind when its pause is over. $7 is the number of now.
-with a as (
-    select a.sid, sum(octet_length(a.error))::bigint as size,
-           max($7::bigint - (($7::bigint - a.xmin::text::bigint) & 4294967295)) as xid
-    from {t}.attempts a where a.tenant = $1 and a.run = $2 and a.sid is not null group by a.sid
-), k as (
-    select s.seq, s.sid, $7::bigint - (($7::bigint - s.xmin::text::bigint) & 4294967295) as xid,
+with p as (
+    select s.sid, s.seq, s.xmin::text::bigint as xid,
            coalesce(octet_length(s.output), 0) + coalesce(octet_length(s.error), 0) + coalesce(octet_length(s.input), 0) as size
     from {t}.steps s where s.tenant = $1 and s.run = $2
     union all
-    select t.seq, t.sid, $7::bigint - (($7::bigint - t.xmin::text::bigint) & 4294967295), coalesce(octet_length(t.fields), 0)
+    select t.sid, t.seq, t.xmin::text::bigint, coalesce(octet_length(t.fields), 0)
     from rt.wait t where t.run = $2 and t.tenant = $1 and t.kind in ('s', 'e', 'c', 'b')
     union all
-    select 2147483647, a.sid, $7::bigint, 0 from a
-    where not exists (select from {t}.steps s where s.tenant = $1 and s.run = $2 and s.sid = a.sid)
-      and not exists (select from rt.wait t where t.run = $2 and t.tenant = $1 and t.sid = a.sid)
+    select a.sid, null, a.xmin::text::bigint, octet_length(a.error)
+    from {t}.attempts a where a.tenant = $1 and a.run = $2 and a.sid is not null
+), k as (
+    select p.sid collate "C" as sid, coalesce(max(p.seq), 2147483647) as seq, sum(p.size) as size,
+           case when max(p.seq) is null then $7::bigint else max($7::bigint - (($7::bigint - p.xid) & 4294967295)) end as xid
+    from p group by p.sid collate "C"
 ), n as (
-    select k.seq, k.sid collate "C" as sid, row_number() over o as n, sum(k.size + coalesce(a.size, 0)) over o as total,
-           count(*) over () as remaining
-    from k left join a on a.sid = k.sid
-    where (k.seq, k.sid collate "C") > ($3, $4) and greatest(k.xid, a.xid) >= $6
-    window o as (order by k.seq, k.sid collate "C" rows unbounded preceding)
+    select k.seq, k.sid, row_number() over o as n, sum(k.size) over o as total, count(*) over () as remaining
+    from k where (k.seq, k.sid) > ($3, $4 collate "C") and k.xid >= $6
+    window o as (order by k.seq, k.sid rows unbounded preceding)
 )
 select seq, sid, remaining from n where n = 1 or (n <= 1000 and total <= $5) order by n;

@@ -46,26 +46,22 @@ select u.id from unnest($1::uuid[]) u(id) where not exists (select from rt.live 
 -- name: step_places
 -- A page of the steps of a run: stored ones, open ones, and those that failed and will run again, whose place is not known
 -- yet. `remaining` counts this page and all behind it. A page ends early once it holds $6 bytes, but has at least one step.
-with a as (
-    select a.sid, sum(octet_length(a.error))::bigint as size from {t}.attempts a
-    where a.tenant = $1 and a.run = $2 and a.sid is not null group by a.sid
-), k as (
-    select s.seq, s.sid,
+with p as (
+    select s.sid, s.seq,
            coalesce(octet_length(s.output), 0) + coalesce(octet_length(s.error), 0) + coalesce(octet_length(s.input), 0) as size
     from {t}.steps s where s.tenant = $1 and s.run = $2
     union all
-    select t.seq, t.sid, coalesce(octet_length(t.fields), 0)
+    select t.sid, t.seq, coalesce(octet_length(t.fields), 0)
     from rt.wait t where t.run = $2 and t.tenant = $1 and t.kind in ('s', 'e', 'c', 'b')
     union all
-    select 2147483647, a.sid, 0 from a
-    where not exists (select from {t}.steps s where s.tenant = $1 and s.run = $2 and s.sid = a.sid)
-      and not exists (select from rt.wait t where t.run = $2 and t.tenant = $1 and t.sid = a.sid)
+    select a.sid, null, octet_length(a.error)
+    from {t}.attempts a where a.tenant = $1 and a.run = $2 and a.sid is not null
+), k as (
+    select p.sid collate "C" as sid, coalesce(max(p.seq), 2147483647) as seq, sum(p.size) as size from p group by p.sid collate "C"
 ), n as (
-    select k.seq, k.sid collate "C" as sid, row_number() over o as n, sum(k.size + coalesce(a.size, 0)) over o as total,
-           count(*) over () as remaining
-    from k left join a on a.sid = k.sid
-    where (k.seq, k.sid collate "C") > ($3, $4)
-    window o as (order by k.seq, k.sid collate "C" rows unbounded preceding)
+    select k.seq, k.sid, row_number() over o as n, sum(k.size) over o as total, count(*) over () as remaining
+    from k where (k.seq, k.sid) > ($3, $4 collate "C")
+    window o as (order by k.seq, k.sid rows unbounded preceding)
 )
 select seq, sid, remaining from n where n = 1 or (n <= $5 and total <= $6) order by n;
 
