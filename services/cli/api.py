@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Self
 
@@ -50,6 +51,11 @@ class ApiClient:
         """The answer's JSON. `path` starts with `/api/`; `raw` is a body that is JSON already. Raises ApiFailure."""
         return (await self._ask(method, path, body, raw))[1]
 
+    async def make(self, path: str, raw: bytes) -> tuple[Any, bool]:
+        """The JSON that a POST answers, and whether that is new (201) or was there before. Raises ApiFailure."""
+        _, made, status = await self._ask("POST", path, None, raw)
+        return made, status == HTTPStatus.CREATED
+
     async def text(self, path: str) -> str:
         """The JSON of a GET as it was written, for payloads that are to stay byte for byte. Raises ApiFailure."""
         return (await self._ask("GET", path, None, None))[0]
@@ -67,7 +73,7 @@ class ApiClient:
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ApiFailure(f"GET {url}: {_reason(error)}", 0) from error
 
-    async def _ask(self, method: str, path: str, body: Any, raw: bytes | None) -> tuple[str, Any]:
+    async def _ask(self, method: str, path: str, body: Any, raw: bytes | None) -> tuple[str, Any, int]:
         url = f"{self._base}{path}"
         try:
             async with self._session.request(method, url, json=body, data=raw) as answer:
@@ -77,7 +83,7 @@ class ApiClient:
         if answer.status >= 400:
             raise _refused(method, url, answer.status, text)
         try:
-            return text, json.loads(text) if text else None
+            return text, json.loads(text) if text else None, answer.status
         except ValueError:
             raise ApiFailure(f"{method} {url}: what answers there is not the API of RunR", 0) from None
 

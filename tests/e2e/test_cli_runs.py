@@ -63,6 +63,7 @@ async def test_runs_are_started_waited_for_shown_and_listed(rest: Rest, tmp_path
         again = await shell.ok("runs", "start", "echo", "--key", "k-1", "--wait", "--json")
         assert again.json["id"] == run
         assert f'"output":{GIVEN_BACK}' in again.out
+        assert (await shell.ok("runs", "start", "echo", "--key", "k-1")).lines == [["found", run, "echo,", "completed"]]
 
         shown = (await shell.ok("runs", "show", run)).out
         assert shown.startswith(f"Run {run} of echo: completed\n")

@@ -128,6 +128,30 @@ async def test_the_log_of_a_run_tells_each_thing_once(
     ]
 
 
+async def test_what_happened_in_one_millisecond_is_told_in_its_order(capsys: pytest.CaptureFixture[str]) -> None:
+    at = AT.format(0)
+    refused = {**CHARGED, "status": "failed", "error": {"name": "E", "message": "no"}, "started_at": at, "ended_at": at}
+    refund = {**CHARGE, "id": "a-refund", "status": "completed", "started_at": at, "ended_at": at}
+    lost = {"attempt": 1, "error": {"name": "L", "message": "gone"}, "started_at": at, "ended_at": at}
+    run = {**COMPLETED, "started_at": at, "ended_at": at, "attempts": [lost]}
+    refused["attempts"] = [{**REFUSED, "ended_at": at}]
+    given = parser().parse_args(["runs", "logs", "r", "-f"])
+    gateway = Gateway(event("end", "c", run, refused, refund))
+    async with gateway.serving() as server, ApiClient(str(server.make_url("/")), "t") as api:
+        await logs(api, given)
+    assert [line.removeprefix(f"{at}  ") for line in capsys.readouterr().out.splitlines()] == [
+        "created order, event",
+        "started",
+        "function attempt 1 failed: L: gone",
+        "charge  run started",
+        "charge  attempt 1 failed: E: the bank [2J",
+        "charge  failed: E: no",
+        "a-refund  run started",
+        "a-refund  completed",
+        "completed",
+    ]
+
+
 async def test_a_log_for_programs_has_an_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     given = parser().parse_args(["runs", "logs", "r", "-f", "--json"])
     async with Gateway(BEGIN + END).serving() as server, ApiClient(str(server.make_url("/")), "t") as api:
@@ -147,3 +171,11 @@ async def test_who_waits_sees_what_happens_and_stops_at_the_timeout(capsys: pyte
         with pytest.raises(Failure, match="has not ended after 5 s and goes on; its status is running"):
             await asyncio.wait_for(waiting, 60)
     assert capsys.readouterr().err == "r  running\nr  step charge running\n"
+
+
+async def test_who_waits_is_told_of_the_end_last(capsys: pytest.CaptureFixture[str]) -> None:
+    gateway = Gateway(BEGIN, event("end", "c-2", COMPLETED, CHARGED))
+    async with gateway.serving() as server, ApiClient(str(server.make_url("/")), "t") as api:
+        with pytest.raises(ApiFailure):
+            await Waiting(api, timeout_s=None, live=True).end("r")
+    assert capsys.readouterr().err.splitlines()[-2:] == ["r  step charge completed", "r  completed"]

@@ -90,8 +90,8 @@ async def _start(api: ApiClient, given: argparse.Namespace) -> int:
     }
     path = f"/api/projects/{quote(given.project, safe='')}/workflows/{quote(given.workflow, safe='')}/runs"
     async with naming(api, given.project, given.workflow):
-        started = await api.call("POST", path, raw=body_with(data, members))
-    return await _tell_changed(api, given, "started", started)
+        run, is_new = await api.make(path, body_with(data, members))
+    return await _tell_changed(api, given, "started" if is_new else "found", run)
 
 
 async def _change(api: ApiClient, given: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 from urllib.parse import quote
 
@@ -19,7 +20,7 @@ from services.core.runtime.service import EXIT_FAILED, EXIT_OK
 _COMPLETED = "completed"
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Line:
     """Something that happened. `at` is a time as the API writes it, `step` empty for the run itself."""
 
@@ -45,7 +46,8 @@ class Log:
 
     def tell(self, run: Mapping[str, Any], steps: list[Mapping[str, Any]]) -> None:
         """The lines that are new, in their order."""
-        new = sorted({*lines(run, steps)} - self._seen)
+        # Of what happened within a millisecond nothing but its place in the run tells which was first.
+        new = sorted((line for line in lines(run, steps) if line not in self._seen), key=attrgetter("at"))
         for line in new:
             sys.stdout.write(line.to_json(run["id"]) if self._as_json else line.shown())
         sys.stdout.flush()
@@ -68,13 +70,13 @@ async def logs(api: ApiClient, given: argparse.Namespace) -> int:
 
 
 def lines(run: Mapping[str, Any], steps: list[Mapping[str, Any]]) -> Iterator[Line]:
-    """What the API tells of a run and of steps of it, as far as it has a time."""
+    """What the API tells of a run and of steps of it, as far as it has a time: the run, step by step, its end."""
     yield Line(run["created_at"], "", f"created {run['workflow']}, {run['source']}")
     if run["started_at"]:
         yield Line(run["started_at"], "", "started")
     for attempt in run["attempts"]:
         if attempt["error"]:
-            yield _failed(attempt, "", "the function")
+            yield _failed(attempt, "", "function attempt")
     for step in steps:
         yield from _of_step(step)
     if run["ended_at"]:

@@ -110,7 +110,9 @@ class Waiting:
 def _tell(states: dict[str, str], change: Change) -> None:
     """What has changed of a run since it was last told of."""
     run = change.run
-    for step, status in (("", run["status"]), *((step["id"], step["status"]) for step in change.steps)):
+    of_run, of_steps = ("", run["status"]), [(step["id"], step["status"]) for step in change.steps]
+    # The end of a run comes behind what has led to it.
+    for step, status in [*of_steps, of_run] if change.is_last else [of_run, *of_steps]:
         if states.get(step) != status:
             sys.stderr.write(f"{run['id']}  {f'step {one_line(step)} ' if step else ''}{status}\n")
             states[step] = status
