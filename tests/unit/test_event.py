@@ -104,6 +104,31 @@ def test_what_is_not_json_is_malformed(body: bytes) -> None:
         parse_events_body(body)
 
 
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("[" + "{}," * 101 + "no json", "at most 100 events"),
+        ('{"events":[' + "1," * 101 + "no json", "at most 100 events"),
+        ("{" + ",".join(f'"f{n}":1' for n in range(101)) + ", no json", "over 100"),
+        ('{"name":"a","data":{"a":[' + "{}," * 1_400_000 + "no json", "one value has more than"),
+        ('[{"name":"a","x":[' + "1," * 2_200_000 + "no json", "one value has more than"),
+        ("[[" + "1," * 2_200_000 + "no json", "one value has more than"),
+        ('{"x":1,"events":[{"name":"a","id":"' + "x" * 4_200_000, "one value has more than"),
+    ],
+)
+def test_what_is_too_much_is_not_read_to_its_end(body: str, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words) as refused:
+        parse_events_body(body.encode())
+    assert not isinstance(refused.value, Malformed)
+    assert len(refused.value.errors) == 1
+
+
+def test_a_text_may_be_longer_than_what_it_says() -> None:
+    padded = '{"a":' + " " * 3_000_000 + "1}"
+    (event, _) = parse_events_body(f'[{{"name":"a","data":{padded}}},{{"name":"b"}}]'.encode())
+    assert event.data == padded
+
+
 def test_what_is_json_is_not_malformed() -> None:
     with pytest.raises(InvalidInput) as refused:
         parse_events_body(b'{"name":"a","data":{"n":1e400}}')

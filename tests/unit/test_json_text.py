@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Callable
@@ -139,6 +140,39 @@ def test_the_path_begins_where_the_text_stands_in_its_request() -> None:
         parse('{"n":1e999}', root="events[2].data")
 
     assert refused.value.path == "events[2].data.n"
+
+
+@given(values, st.integers(0, 60), st.text('[]{}"\\ a,:1', max_size=60))
+def test_a_value_within_a_size_is_the_value_and_a_longer_one_is_not_read(value: Any, most: int, rest: str) -> None:
+    text = json.dumps(value)
+    reader = Reader(f"{text},{rest}", "", 128)
+    if len(text) <= most or isinstance(value, int | float | None):
+        assert reader.raw_within(most) == Raw(value, text)
+        assert reader.at == len(text)
+    elif len(reader.text) > most:
+        assert reader.raw_within(most) is None
+        assert reader.at == 0
+
+
+@given(st.text('[]{}"\\ua,:1-e.tn', max_size=40), st.integers(0, 40))
+def test_what_is_no_value_is_refused_where_it_is_or_is_too_long(text: str, most: int) -> None:
+    whole, part = Reader(text, "", 128), Reader(text, "", 128)
+    try:
+        wanted = whole.raw()
+    except (ValueError, StopIteration) as error:
+        with contextlib.suppress(type(error)):
+            assert part.raw_within(most) is None
+    else:
+        fits = len(wanted.text) <= most or len(text) <= most or isinstance(wanted.value, int | float | None)
+        assert part.raw_within(most) == (wanted if fits else None)
+
+
+def test_depth_is_found_in_any_part_of_a_long_text() -> None:
+    flat = '["a[[[[", 1], ' * 100_000
+    assert not deeper_than(f"[{flat}0]", 2)
+    assert deeper_than(f"[{flat}[[0]]]", 2)
+    assert not deeper_than("[" + '"", ' * 300_000 + "[0]]", 2)
+    assert deeper_than("[" + '"", ' * 300_000 + "[[0]]]", 2)
 
 
 def test_depth_counts_brackets_outside_of_strings_only() -> None:

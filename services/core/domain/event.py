@@ -6,6 +6,7 @@ A request is accepted or refused whole, and every fault is named with its path. 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
@@ -28,6 +29,11 @@ _NAME = re.compile(r"[A-Za-z0-9._:/-]+")
 _FIELDS = ("name", "data", "id", "ts")
 _LEVELS_AROUND_DATA = 3
 _LIST = Raw([], "[]")
+# Beyond them the rest of a body is not read.
+_MOST_FIELDS = 100
+_SMALL = 1_024
+_MOST_PADDING = 16
+"""How many times as long as its compact form a text may be."""
 
 _Fields = dict[str, Raw]
 
@@ -60,10 +66,8 @@ def parse_events_body(body: bytes, limits: EventLimits = DEFAULT_LIMITS) -> list
     """
     reader = Reader.of(body, max_depth=MAX_DEPTH + _LEVELS_AROUND_DATA)
     faults = _Faults()
-    found = reader.read(lambda: _read_body(reader, faults))
-    if len(found) > limits.events:
-        faults.add("events", f"at most {limits.events} events a request, these are {len(found)}")
-    elif not found and not faults.errors:
+    found = reader.read(lambda: _read_body(reader, faults, limits))
+    if not found and not faults.errors:
         faults.add("events", "must hold at least one event")
     else:
         events = [_checked(path, fields, limits, faults) for path, fields in found]
@@ -132,24 +136,26 @@ class _Faults:
             raise (TooLarge if self._only_sizes else InvalidInput).of_all(self.errors)
 
 
-def _read_body(reader: Reader, faults: _Faults) -> list[tuple[str, _Fields | Raw]]:
-    """Each event with its path, nothing checked yet but the shape of the body."""
+def _read_body(reader: Reader, faults: _Faults, limits: EventLimits) -> list[tuple[str, _Fields | Raw]]:
+    """Each event with its path, nothing checked yet but the shape of the body, and how much there is of everything:
+    megabytes of brackets are not decoded only to be refused. Raises TooLarge, InvalidInput.
+    """
     if reader.opens("["):
         reader.root = "events"
-        return _numbered(reader.elements(lambda: _read_event(reader)))
+        return _numbered(_read_list(reader, limits))
     if not reader.opens("{"):
-        value = reader.raw().value
+        value = _read_value(reader, limits).value
         faults.add("", f'must be an event, a list of events or {{"events": […]}}, not {json_type(value)}')
         return []
     wrapped: list[list[_Fields | Raw]] = []
 
     def read(key: str) -> Raw:
         if key != "events" or not reader.opens("["):
-            return reader.raw()
-        wrapped.append(reader.elements(lambda: _read_event(reader)))
+            return _read_value(reader, limits)
+        wrapped.append(_read_list(reader, limits))
         return _LIST
 
-    fields = reader.members(read)
+    fields = _read_fields(reader, read)
     if "events" not in fields:
         return [("", fields)]
     for key in fields:
@@ -162,8 +168,49 @@ def _read_body(reader: Reader, faults: _Faults) -> list[tuple[str, _Fields | Raw
     return _numbered(wrapped[0] if wrapped else [])
 
 
-def _read_event(reader: Reader) -> _Fields | Raw:
-    return reader.raw_members() if reader.opens("{") else reader.raw()
+def _read_list(reader: Reader, limits: EventLimits) -> list[_Fields | Raw]:
+    left = limits.events
+
+    def read() -> _Fields | Raw:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise InvalidInput.of("events", f"at most {limits.events} events a request, these are more")
+        if not reader.opens("{"):
+            return _read_value(reader, limits)
+        return _read_fields(reader, lambda _: _read_value(reader, limits))
+
+    return reader.elements(read)
+
+
+def _read_fields(reader: Reader, read: Callable[[str], Raw]) -> _Fields:
+    left = _MOST_FIELDS
+
+    def read_field(key: str) -> Raw:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise InvalidInput.of(
+                "", f"unknown fields: an event has {', '.join(_FIELDS)}, here are over {_MOST_FIELDS}"
+            )
+        return read(key)
+
+    return reader.members(read_field)
+
+
+def _read_value(reader: Reader, limits: EventLimits) -> Raw:
+    """A value that is judged by its text: of a long object or list only that it is one is kept."""
+    most = limits.event_bytes * _MOST_PADDING
+    raw = reader.raw_within(most)
+    if raw is None:
+        raise TooLarge.of(
+            "",
+            f"one value has more than {most} characters: name and data of an event may have {limits.event_bytes} bytes",
+        )
+    if len(raw.text) <= _SMALL:
+        return raw
+    value: JsonValue = {} if isinstance(raw.value, dict) else [] if isinstance(raw.value, list) else raw.value
+    return Raw(value, raw.text)
 
 
 def _numbered(events: list[_Fields | Raw]) -> list[tuple[str, _Fields | Raw]]:

@@ -67,13 +67,24 @@ def _surely_flat(text: str, limit: int) -> bool:
 
     All of it runs in C, so that megabytes of an ordinary table cost milliseconds and not a loop over its tokens.
     """
-    brackets = _no_bracket("", text)
+    brackets = _brackets_of(text)
     for level in range(limit):
-        inner = _pair("", brackets)
+        # Not one kind after the other: `{[]}` are two levels.
+        inner = brackets.replace("[]", " ").replace("{}", " ").replace(" ", "")
         if len(inner) == len(brackets):  # what is left is not closed: each may be a level more
             return level + inner.count("[") + inner.count("{") <= limit
         brackets = inner
     return not brackets
+
+
+def _brackets_of(text: str) -> str:
+    """The brackets of a text outside its strings; a part at a time, or each token would be an object of its own."""
+    parts: list[str] = []
+    at = 0
+    while part := _part(text, at):
+        parts.append(_no_bracket("", part[0]))
+        at = part.end()
+    return "".join([*parts, _no_bracket("", text[at:])])
 
 
 def explain(text: str, error: Exception | None, *, max_depth: int, root: str = "") -> JsonError:
@@ -194,7 +205,7 @@ class _Walk:
 
 
 _no_bracket = re.compile(r'"(?:[^"\\]++|\\.)*+"|[^\[\]{}"]++', re.DOTALL).sub
-_pair = re.compile(r"\[\]|\{\}").sub
+_part = re.compile(r'(?:"(?:[^"\\]++|\\.)*+"|[^"]{1,16}+){1,65536}+', re.DOTALL).match
 _string_or_bracket = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[{\]}]', re.DOTALL).finditer
 _token = re.compile(
     r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|-?Infinity|NaN|-?[0-9][0-9.eE+-]*|[\[\]{}:,]|[^\s\[\]{}:,"]+', re.DOTALL

@@ -24,6 +24,8 @@ JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "Jso
 
 T = TypeVar("T")
 
+_TOKEN = 12
+
 
 class Raw(NamedTuple):
     """One value of a text: decoded, and as it was written."""
@@ -120,6 +122,27 @@ class Reader:
         self._skip()
         return Raw(value, self.text[start:end])
 
+    def raw_within(self, most: int) -> Raw | None:
+        """As `raw`; None, without going on, for an object, list or string of more than `most` characters: it is not
+        decoded, since the value of few bytes on the wire may take a hundred times as many here.
+        """
+        start = self.at
+        # A number that is cut would be another number.
+        if len(self.text) - start <= most or self.text[start] not in '{["':
+            return self.raw()
+        window = self.text[start : start + most + 1]
+        try:
+            value, end = scan_value(window, 0)
+        except (ValueError, StopIteration) as error:
+            if _is_cut(window, error):
+                return None
+            return self.raw()  # which fails at the same place of the whole text
+        if end > most:
+            return None
+        self.at = start + end
+        self._skip()
+        return Raw(value, window[:end])
+
     def raw_members(self) -> dict[str, Raw]:
         """The object here, each member with its own text."""
         return self.members(lambda _: self.raw())
@@ -212,6 +235,15 @@ def _plain_object(payload: bytes, max_depth: int) -> dict[str, Raw] | None:
 
 def _is_flat(text: str, max_depth: int) -> bool:
     return text.count("{") + text.count("[") <= max_depth
+
+
+def _is_cut(window: str, error: Exception) -> bool:
+    """Whether a scan failed because the text ends, and not for what is in it. The longest token that a scan takes
+    apart, a pair of escapes, has twelve characters.
+    """
+    if isinstance(error, json.JSONDecodeError):
+        return error.msg.startswith("Unterminated string") or error.pos >= len(window) - _TOKEN
+    return isinstance(error, StopIteration) and error.value >= len(window) - _TOKEN
 
 
 class _Refused(ValueError):

@@ -16,6 +16,9 @@ import msgspec
 from services.core.domain.event import MAX_ID_BYTES, MAX_TS, EventLimits, NewEvent
 from services.core.domain.json_text import scan_value
 
+_MOST_BYTES = 1 << 20
+"""More is left to the walk, which decodes one value at a time: all at once may take a hundred times the bytes."""
+
 _MOST_BRACKETS = 100
 """Fewer than the levels of nesting that are allowed, so that no count of levels is needed."""
 
@@ -40,6 +43,8 @@ _listed = msgspec.json.Decoder(_Listed).decode
 
 def plain_events(body: bytes, limits: EventLimits) -> list[NewEvent] | None:
     """The events of a request body; None if they are not that plain."""
+    if len(body) > _MOST_BYTES:
+        return None
     try:
         text = body.decode().strip(_BLANKS)
         value, end = scan_value(text, 0)
