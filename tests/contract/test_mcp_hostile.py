@@ -346,4 +346,4 @@ async def test_without_the_sdk_the_answer_says_how_to_get_it(monkeypatch: pytest
         monkeypatch.setitem(sys.modules, module, None)
     async with gateway({"access.GetCaller": _caller}) as client:
         problem = (await post(client, {"jsonrpc": "2.0", "id": 1, "method": "ping"})).problem(501)
-    assert "pip install 'runr-engine[mcp]'" in problem["detail"]
+    assert "in its checkout pip install ./proto '.[mcp]'" in problem["detail"]

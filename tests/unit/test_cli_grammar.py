@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -86,3 +87,15 @@ def test_a_fault_of_ours_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: py
     monkeypatch.setenv("RUNR_TRACEBACK", "1")
     with pytest.raises(KeyError):
         main(["doctor"])
+
+
+def test_without_the_client_of_redis_it_is_said_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in [name for name in sys.modules if name.startswith("services.cli.queue.")]:
+        monkeypatch.delitem(sys.modules, module)
+    for module in ["redis", *(name for name in sys.modules if name.startswith("redis."))]:
+        monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setenv("RUNR_QUEUE_URL", "http://127.0.0.1:1/api/internal/workflows/queue/t/p/x")
+    assert main(["queue", "consume"]) == 2
+    assert "in its checkout pip install ./proto '.[redis]'" in capsys.readouterr().err

@@ -42,5 +42,9 @@ def consume(environ: Mapping[str, str], given: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "redis":
             raise
-        raise Failure("the client of Redis is not installed: pip install 'runr-engine[redis]'", EXIT_USAGE) from error
+        raise Failure(
+            "the client of Redis is not installed: install the engine with its extra redis,"
+            " in its checkout pip install ./proto '.[redis]'",
+            EXIT_USAGE,
+        ) from error
     return run_service({"queue": cast(ServiceModule, app)}, settings)

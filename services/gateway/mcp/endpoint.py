@@ -84,7 +84,8 @@ def _load(server: str, body_bytes: int) -> Application:
         if error.name is None or error.name.startswith(_OURS):
             raise
         raise Unsupported(
-            f"this gateway was installed without MCP ({error.name} is missing): pip install 'runr-engine[mcp]'"
+            f"this gateway was installed without MCP ({error.name} is missing):"
+            " install the engine with its extra mcp, in its checkout pip install ./proto '.[mcp]'"
         ) from error
     application: Application = module.McpServer(TOOLS, max_body_bytes=body_bytes)
     return application
