@@ -7,6 +7,8 @@ const { POST } = await import("./next-route.js");
 const { default: module } = await import("./module.js");
 const { server: listening } = await import("./node-http.js");
 const { answer } = await import("./transport.js");
+const { default: hono } = await import("./hono.js");
+const { app: express } = await import("./express.js");
 
 async function body(request) {
   const parts = [];
@@ -18,7 +20,7 @@ function byFetch(handler) {
   return async (request, response) => {
     const { method, headers } = request;
     const answered = await handler(
-      new Request("http://localhost/any", { method, headers, body: await body(request) }),
+      new Request("http://localhost/api/workflows", { method, headers, body: await body(request) }),
     );
     response.writeHead(answered.status, Object.fromEntries(answered.headers)).end(await answered.text());
   };
@@ -35,13 +37,19 @@ const doors = {
     const { status, text, headers } = await answer(await body(request), request.headers);
     response.writeHead(status, headers).end(text);
   },
+  hono: byFetch((request) => hono.fetch(request)),
+  express(request, response) {
+    request.url = "/api/workflows";
+    express(request, response);
+  },
 };
+const names = Object.keys(doors);
 
 let turn = 0;
 const server = createServer((request, response) => {
-  const [name, door] = Object.entries(doors)[turn++ % 4];
+  const name = names[turn++ % names.length];
   console.log(`${wf.definitions.length} ${name}`);
-  void door(request, response);
+  void doors[name](request, response);
 });
 server.listen(0, "127.0.0.1", () =>
   process.stderr.write(`serving workflows hello on http://127.0.0.1:${server.address().port}\n`),

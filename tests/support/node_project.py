@@ -81,13 +81,13 @@ async def compile_with(node: Node, folder: Path, *arguments: object) -> None:
 
 
 async def install_sdk(node: Node, folder: Path) -> None:
-    """The SDK, the compiler and the types of Node, in a folder of a user."""
+    """The SDK, the compiler, the types of Node, and web frameworks for them that use one, in a folder of a user."""
     modules = folder / "node_modules"
     installed = modules / "@runr" / "workflows"
     installed.mkdir(parents=True)
     shutil.copy(SDK / "package.json", installed)
     await compile_with(node, SDK, "-p", "tsconfig.json", "--outDir", installed / "dist")
-    for name in ("@types", "typescript", ".bin"):
+    for name in ("@types", "typescript", ".bin", "hono", "express"):
         (modules / name).symlink_to(SDK / "node_modules" / name)
 
 
