@@ -61,8 +61,10 @@ def stream_endpoint(route: Route, backends: Backends, bounds: Bounds, *, write_t
             sink = _Sink(request, response, write_timeout_s)
             try:
                 await sink.send(f"retry: {_RECONNECT_MS}\n\n".encode() + _bytes_of(first))
-                async for chunk in _chunks(events, draining):
-                    await sink.send(chunk)
+                # Closed first: the next event may be on its way in it, and what is read cannot be closed.
+                async with contextlib.aclosing(_chunks(events, draining)) as chunks:
+                    async for chunk in chunks:
+                        await sink.send(chunk)
             except (DomainError, ConnectionError) as error:
                 # It has begun: all that can be said is that it ends. Its client asks again and is told why.
                 log.debug("a stream of events ended early: %s", error)
@@ -98,7 +100,7 @@ async def _follow(
         await asyncio.sleep(pause)
 
 
-async def _chunks(events: AsyncIterator[ServerEvent], draining: asyncio.Event) -> AsyncIterator[bytes]:
+async def _chunks(events: AsyncIterator[ServerEvent], draining: asyncio.Event) -> AsyncGenerator[bytes, None]:
     """The events as they are sent, and a beat where there is none for a while. Ends in a drain."""
     over = asyncio.create_task(draining.wait())
     coming: asyncio.Task[ServerEvent | None] | None = None
