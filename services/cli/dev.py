@@ -24,7 +24,7 @@ from services.core.runtime.parent import on_parent_death
 from services.core.runtime.python_child import python_command, python_environ
 from services.core.runtime.service import EXIT_OK, EXIT_USAGE
 from services.core.runtime.settings import LogSettings, ProcessSettings
-from services.core.store.migrate import migrate
+from services.core.store.migrate import MigrationMismatch, migrate
 from services.embedded.home import Home, is_free
 from services.embedded.stack import EmbeddedStack, StackFailed
 
@@ -66,7 +66,7 @@ class Dev:
             await self._open_servers()
             try:
                 await self._settle()
-                await migrate(self.environ["DATABASE_URL"])
+                await self._migrate()
                 await self._serve(function)
             finally:
                 # While the home is still locked: the next stack writes its own.
@@ -76,6 +76,13 @@ class Dev:
         finally:
             self._forked.close()
         return EXIT_OK
+
+    async def _migrate(self) -> None:
+        try:
+            await migrate(self.environ["DATABASE_URL"])
+        except MigrationMismatch as error:
+            told = f"{error}: the database of {self._home.path} belongs to another version of RunR"
+            raise Failure(f"{told}; RUNR_HOME may name another folder") from error
 
     async def _open_servers(self) -> None:
         given = {"postgres": "DATABASE_URL", "nats": "NATS_URL"}

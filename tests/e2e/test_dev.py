@@ -87,6 +87,16 @@ class Stack:
 
         return asyncio.run(ask())
 
+    def becomes_another_version(self) -> None:
+        async def change() -> None:
+            connection = await asyncpg.connect(self.about["database_url"])
+            try:
+                await connection.execute("update public.runr_migration set digest = 'another'")
+            finally:
+                await connection.close()
+
+        asyncio.run(change())
+
     def is_ready(self, service: str) -> bool:
         try:
             with urlopen(self.about["health"][service], timeout=5) as answer:
@@ -139,6 +149,10 @@ def test_data_and_token_survive_a_restart_and_sigterm_leaves_nothing(home: Home)
         host, _, port = again.about["worker_url"].rpartition(":")
         socket.create_connection((host, int(port)), DEADLINE_S).close()
         assert again.call(f"/api/events/{event_id}")["name"] == "order.created"
+        again.becomes_another_version()
+    refused = runr(home, "dev")
+    assert refused.returncode == 1
+    assert f"the database of {home.path} belongs to another version of RunR" in refused.stderr
 
 
 def test_whatever_is_killed_comes_back(home: Home) -> None:
