@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from runr.workflows.v1 import access_service_pb2 as pb
 
+from services.core.domain.caller import Caller
 from services.core.domain.errors import (
     Conflict,
     DomainError,
@@ -18,10 +19,14 @@ from services.core.domain.errors import (
     Unavailable,
 )
 from services.core.engine.passwords import Cost, Passwords
+from services.core.engine.sessions import Sessions
+from services.core.engine.users import put_password, set_disabled
+from services.core.runtime.ids import ulid_text
 from services.core.runtime.sealing import Sealer
 from services.core.runtime.settings import SessionSettings
 from services.core.store.database import Database
-from tests.support.access_stage import PASSWORD, Stage, access_stage
+from services.core.store.members import find_user
+from tests.support.access_stage import CHEAP, PASSWORD, Stage, access_stage
 from tests.support.tenancy import BOOTSTRAP_TOKEN, database, sealer, tenant
 
 __all__ = ["database", "sealer", "tenant"]
@@ -209,6 +214,63 @@ async def test_a_changed_password_ends_the_other_sessions(stage: Stage) -> None:
     with pytest.raises(Unauthenticated):
         await sign_in(stage)
     await sign_in(stage, EMAIL, "another long password")
+
+
+class Overtaken(Passwords):
+    """While it looks at a password, an operator gives the user another one, or keeps the user out."""
+
+    def __init__(self, database: Database, change: str) -> None:
+        super().__init__(Cost(passes=1, memory_kib=64))
+        self._database = database
+        self._change = change
+
+    async def fits(self, password: str, stored: str | None) -> bool:
+        fits = await super().fits(password, stored)
+        async with self._database.transaction() as connection:
+            user = await find_user(connection, EMAIL)
+            assert user is not None
+            if self._change == "password":
+                await put_password(connection, self, user, "of the operator", actor="operator")
+            elif not user.disabled:
+                await set_disabled(connection, user, disabled=True, actor="operator")
+        return fits
+
+
+@pytest.mark.parametrize("change", ["password", "disable"])
+async def test_who_is_changed_while_signing_in_has_no_session(
+    stage: Stage, database: Database, sealer: Sealer, change: str
+) -> None:
+    cheaper = await Passwords(Cost(passes=1, memory_kib=32)).hash(PASSWORD)  # it would be hashed anew
+    async with database.connection() as connection:
+        await connection.execute("update rt.users set password = $1 where email = $2", cheaper, EMAIL)
+    sessions = Sessions(database, sealer, stage.ids, Overtaken(database, change), SessionSettings())
+    with pytest.raises(Unauthenticated, match="e-mail or password is wrong"):
+        await sessions.sign_in(EMAIL, PASSWORD)
+    async with database.connection() as connection:
+        assert await connection.fetchval("select count(*) from rt.session") == 0
+        found = await find_user(connection, EMAIL)
+    assert found is not None
+    assert found.disabled == (change == "disable")
+    assert await CHEAP.fits("of the operator", found.password) == (change == "password")
+
+
+async def test_the_password_of_an_operator_is_not_overwritten_with_the_former_one_shown(
+    stage: Stage, database: Database, sealer: Sealer
+) -> None:
+    session = ulid_text(stage.ids.new())
+    caller = Caller(1, session, frozenset(), "developer", await _user_id(database), EMAIL, signed_in=True)
+    sessions = Sessions(database, sealer, stage.ids, Overtaken(database, "password"), SessionSettings())
+    with pytest.raises(InvalidInput) as refused:
+        await sessions.change_password(caller, PASSWORD, "another long password")
+    assert [fault.path for fault in refused.value.errors] == ["current_password"]
+    await sign_in(stage, EMAIL, "of the operator")
+
+
+async def _user_id(database: Database) -> str:
+    async with database.connection() as connection:
+        user = await find_user(connection, EMAIL)
+    assert user is not None
+    return ulid_text(user.id)
 
 
 async def test_the_password_is_not_guessed_through_a_session_either(stage: Stage) -> None:

@@ -12,7 +12,14 @@ from dataclasses import dataclass
 import asyncpg
 
 from services.core.domain.caller import Caller
-from services.core.domain.errors import Conflict, InvalidInput, PermissionDenied, RateLimited, Unauthenticated
+from services.core.domain.errors import (
+    Conflict,
+    InvalidInput,
+    PermissionDenied,
+    RateLimited,
+    Unauthenticated,
+    Unavailable,
+)
 from services.core.engine.passwords import MAX_BYTES, Passwords
 from services.core.engine.tokens import actor_of, hash_token
 from services.core.engine.users import email_faults, email_key, put_password
@@ -21,7 +28,7 @@ from services.core.runtime.sealing import Sealer
 from services.core.runtime.settings import SessionSettings
 from services.core.store.audit import write_audit_of_user
 from services.core.store.database import Database
-from services.core.store.members import UserRow, find_user, get_user, set_password
+from services.core.store.members import UserRow, find_user, get_user, hold_user, set_password
 from services.core.store.sessions import (
     count_attempt,
     delete_session,
@@ -34,6 +41,7 @@ ROTATION_GRACE_MS = 60_000
 """So long passes the secret before, for requests that were on their way."""
 
 _SECRET_BYTES = 32
+_LOOKS = 3
 _PRINT_BYTES = 4
 
 
@@ -66,14 +74,19 @@ class Sessions:
         key = self._key(email)
         async with self._database.connection() as connection:
             await self._count(connection, key)
-            user = await find_user(connection, email_key(email))
-        able = user is not None and not user.disabled
-        known = user.password if user is not None else None
-        fits = await self._passwords.fits(password[:MAX_BYTES], known)
-        if user is None or not (fits and able and len(password) <= MAX_BYTES):
-            await self._failed(key, user)
-            raise Unauthenticated("e-mail or password is wrong", reason="WRONG_CREDENTIALS")
-        return await self._begin(key, user, password)
+        for _ in range(_LOOKS):
+            async with self._database.connection() as connection:
+                user = await find_user(connection, email_key(email))
+            able = user is not None and not user.disabled
+            known = user.password if user is not None else None
+            fits = await self._passwords.fits(password[:MAX_BYTES], known)
+            if user is None or not (fits and able and len(password) <= MAX_BYTES):
+                await self._failed(key, user)
+                raise Unauthenticated("e-mail or password is wrong", reason="WRONG_CREDENTIALS")
+            begun = await self._begin(key, user, password)
+            if begun is not None:
+                return begun
+        raise Unavailable("this user is being changed; try again")
 
     async def rotate(self, caller: Caller) -> OpenSession:
         """Another secret for the caller's session. Raises PermissionDenied for a token, Conflict for the second one
@@ -99,8 +112,10 @@ class Sessions:
             await self._count(connection, key)
             user = await get_user(connection, ulid_uuid(caller.user_id or ""))
         if user is None or not await self._passwords.fits(current[:MAX_BYTES], user.password):
-            raise InvalidInput.of("current_password", "is not the password of this user", reason="WRONG_CREDENTIALS")
+            raise _wrong_password()
         async with self._database.transaction() as connection:
+            if not await _is_still(connection, user):
+                raise _wrong_password()
             await put_password(
                 connection,
                 self._passwords,
@@ -134,12 +149,15 @@ class Sessions:
                 metadata={"retry_after_s": str(max(1, -(-left_ms // 1_000)))},
             )
 
-    async def _begin(self, key: bytes, user: UserRow, password: str) -> OpenSession:
+    async def _begin(self, key: bytes, user: UserRow, password: str) -> OpenSession | None:
+        """A session; None for a user who was changed while the password was looked at."""
         again = None
         if user.password is not None and not self._passwords.is_current(user.password):
             again = await self._passwords.hash(password)
         secret = _new_secret()
         async with self._database.transaction() as connection:
+            if not await _is_still(connection, user):
+                return None
             await forget_attempts(connection, key)
             if again is not None:
                 await set_password(connection, user.id, again)
@@ -165,6 +183,18 @@ class Sessions:
 
     def _key(self, email: str) -> bytes:
         return hmac.digest(self._digest_key, email_key(email).encode(), "sha256")
+
+
+async def _is_still(connection: asyncpg.Connection, user: UserRow) -> bool:
+    """Whether a user is as before, and stays so until the end of the transaction: looking at a password takes its time,
+    in which another one may have ended all sessions of who knows the former.
+    """
+    await hold_user(connection, user.id)
+    return await get_user(connection, user.id) == user
+
+
+def _wrong_password() -> InvalidInput:
+    return InvalidInput.of("current_password", "is not the password of this user", reason="WRONG_CREDENTIALS")
 
 
 def _new_secret() -> str:
