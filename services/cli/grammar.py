@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
@@ -34,6 +35,16 @@ class Grammar(argparse.ArgumentParser):
             raise argparse.ArgumentError(
                 action, f"there is no {value}{did_you_mean(str(value), known)}; it is one of {', '.join(known)}"
             )
+
+
+class ShowVersion(argparse.Action):
+    """Prints which version of the engine is installed, and ends the program. Only who asks pays for looking it up."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"{parser.prog} {version('runr-engine')}\n")
+        parser.exit()
 
 
 def subcommands(parser: argparse.ArgumentParser) -> dict[str, tuple[str, argparse.ArgumentParser]]:

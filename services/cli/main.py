@@ -16,7 +16,7 @@ from typing import Any
 from services.cli.access.grammar import add_login, add_tokens
 from services.cli.admin.grammar import add_admin
 from services.cli.failure import Failure
-from services.cli.grammar import SHELLS, Grammar
+from services.cli.grammar import SHELLS, Grammar, ShowVersion
 from services.cli.queue.grammar import add_queue
 from services.cli.runs.grammar import add_events, add_json, add_place, add_runs, add_workflow_verbs, verbs_of
 from services.cli.serve import MANIFOLD, MOST_PROCESSES, SERVICES, serve
@@ -32,6 +32,7 @@ _DEFINITIONS_FILE = "runr.workflows.json"
 def parser() -> Grammar:
     """The grammar of the command line."""
     top = Grammar(prog="runr", description="RunR workflows: a durable workflow engine.")
+    top.add_argument("--version", action=ShowVersion, nargs=0, help="print the version of the engine and end")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     part = commands.add_parser("dev", help="everything on this machine: Postgres, NATS and the four services")

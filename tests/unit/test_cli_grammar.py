@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 
 import pytest
 
@@ -78,6 +79,12 @@ def test_a_shell_is_told_every_word_and_option(shell: str) -> None:
 
 async def _fails(*_: object) -> int:
     raise KeyError("status")
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert (ended.value.code, capsys.readouterr().out) == (0, f"runr {version('runr-engine')}\n")
 
 
 def test_a_fault_of_ours_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
