@@ -228,4 +228,7 @@ def test_a_database_that_is_away_or_empty(
     assert "127.0.0.1:9" in said.err
     assert "secret" not in said.err
     monkeypatch.setenv("DATABASE_URL", "")
-    assert admin("user", "list").code == 2
+    said = admin("user", "list")
+    assert said.code == 2
+    assert "no stack of `runr dev`" in said.err
+    assert "set DATABASE_URL" in said.err

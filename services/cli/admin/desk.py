@@ -55,12 +55,15 @@ class Desk:
 @asynccontextmanager
 async def desk(environ: Mapping[str, str]) -> AsyncIterator[Desk]:
     """The database of DATABASE_URL, or that of the stack which `runr dev` has left in the home. Raises Failure."""
-    stack = Home.of(environ).recall("stack.json")
-    known = {"DATABASE_URL": stack.get("database_url", ""), **environ}
+    home = Home.of(environ)
+    url = environ.get("DATABASE_URL") or home.recall("stack.json").get("database_url")
+    if not url:
+        said = f"no stack of `runr dev` in {home.path}: go to its folder, set RUNR_HOME, or set DATABASE_URL"
+        raise Failure(said, EXIT_USAGE)
     try:
-        settings = load(DatabaseSettings, known)
+        settings = load(DatabaseSettings, {**environ, "DATABASE_URL": url})
     except ConfigError as error:
-        raise Failure(f"{error}: it names the installation's database", EXIT_USAGE) from None
+        raise Failure(str(error), EXIT_USAGE) from None
     try:
         connection = await asyncpg.connect(settings.url, timeout=10, server_settings={"application_name": "runr-admin"})
     except CONNECT_FAULTS as error:
