@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -83,13 +83,15 @@ def answering(route: Route, message: Any) -> dict[str, Any]:
     return {method_of(route): method}
 
 
-def raising(errors: Iterator[Exception]) -> Any:
-    """What raises one error after another."""
+class Raising:
+    """A method that raises the error of the moment, however often it is called."""
 
-    def fail() -> None:
-        raise next(errors)
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
 
-    return fail
+    def __call__(self) -> None:
+        assert self.error is not None
+        raise self.error
 
 
 def test_the_document_is_openapi() -> None:
@@ -142,9 +144,10 @@ def test_every_example_is_what_its_schema_says(route: Route) -> None:
 
 @EVERY
 async def test_an_error_of_the_service_is_a_problem_that_is_described(route: Route) -> None:
-    rows = [row for row in TABLE if row.error is not DomainError]
-    async with gateway(answering(route, raising(row.error("so it is") for row in rows))) as client:
-        for row in rows:
+    raising = Raising()
+    async with gateway(answering(route, raising)) as client:
+        for row in (row for row in TABLE if row.error is not DomainError):
+            raising.error = row.error("so it is")
             problem = (await call(client, route)).problem(row.http)
             assert problem["detail"] == "so it is"
             check(problem, DOCUMENT["components"]["schemas"]["Problem"])
@@ -154,7 +157,7 @@ async def test_an_error_of_the_service_is_a_problem_that_is_described(route: Rou
 
 @EVERY
 async def test_a_fault_of_the_service_is_masked(route: Route) -> None:
-    async with gateway(answering(route, raising(iter([ZeroDivisionError("secret")])))) as client:
+    async with gateway(answering(route, Raising(ZeroDivisionError("secret")))) as client:
         reply = await call(client, route)
     assert "secret" not in str(reply.problem(500))
 
