@@ -126,7 +126,7 @@ async def input_of(route: Route, request: web.Request, bounds: Bounds, off_loop:
     raw = b""
     if route.reads_body:
         limit = bounds.events_body_bytes if route.events_body else bounds.body_bytes
-        raw = await read_body(request, max_bytes=limit, timeout_s=bounds.body_timeout_s)
+        raw = await read_body(request, max_bytes=min(limit, route.most_bytes or limit), timeout_s=bounds.body_timeout_s)
 
     def read() -> tuple[Input, Any]:
         body = route.body.read(raw) if route.body is not None else {}

@@ -88,6 +88,7 @@ class Route:
     bounds a call, and may depend on what the request asks for. Where there are `events`, each is what an answer is.
     `names` are those in HTTP of fields that the method calls otherwise, in which its faults are told.
     `shows_secret`: request or answer holds one that is nowhere kept; so neither is to be kept either.
+    `most_bytes` is the limit of a body, where it is lower than that of all.
     """
 
     method: str
@@ -109,6 +110,7 @@ class Route:
     has_etag: bool = False
     events: Events | None = None
     shows_secret: bool = False
+    most_bytes: int | None = None
 
     @property
     def permission(self) -> str | None:

@@ -19,6 +19,7 @@ Values = Mapping[str, Any]
 """The fields that were present, read."""
 
 _SHOWN = 80
+_MOST_UNKNOWN = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +56,12 @@ class Shape:
         faults: list[FieldError] = []
         known = {field.name for field in self.fields}
         allowed = ", ".join(field.name for field in self.fields) or "none"
-        for name in members:
-            if name not in known:
-                faults.append(FieldError(f"{prefix}{name[:_SHOWN]}", f"unknown field; allowed: {allowed}"))
+        unknown = [name for name in members if name not in known]
+        for name in unknown[:_MOST_UNKNOWN]:
+            faults.append(FieldError(f"{prefix}{name[:_SHOWN]}", f"unknown field; allowed: {allowed}"))
+        if len(unknown) > _MOST_UNKNOWN:
+            # An answer must not be many times its question.
+            faults.append(FieldError(prefix.rstrip("."), f"{len(unknown) - _MOST_UNKNOWN} more unknown fields"))
         values: dict[str, Any] = {}
         for field in self.fields:
             raw = members.get(field.name)

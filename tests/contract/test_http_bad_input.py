@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gzip
 import json
 import re
 from pathlib import Path
@@ -171,6 +172,26 @@ async def test_a_body_over_the_limit_is_413_announced_or_not() -> None:
         for raw in (b" " * ((4 << 20) + 1), chunks()):
             assert "4194304 bytes" in (await client.call("POST", START, raw=raw)).problem(413)["detail"]
         (await client.call("POST", "/api/events", raw=b" " * ((26 << 20) + 1))).problem(413)
+
+
+async def test_an_answer_is_not_many_times_its_question() -> None:
+    async with gateway({}) as client:
+        odd = {f"f{n}": 1 for n in range(20_000)}
+        reply = await client.call("POST", START, body=odd)
+        faults = reply.faults()
+        assert len(faults) == 101
+        assert faults[""] == "19900 more unknown fields"
+
+
+async def test_a_stranger_may_send_a_short_body_only() -> None:
+    async with gateway({}) as client:
+        for raw in (b"[" * 20_000, gzip.compress(b"[" * 20_000)):
+            headers = {"Content-Encoding": "gzip"} if raw[:1] != b"[" else {}
+            (await client.call("POST", "/api/session", raw=raw, token=None, headers=headers)).problem(413)
+        longest = '{"email": "' + "a" * 251 + '@bc", "password": "' + "\\u0061" * 1_025 + '"}'
+        assert set((await client.call("POST", "/api/session", raw=longest.encode(), token=None)).faults()) == {
+            "password"
+        }
 
 
 async def test_a_compressed_body_is_415_unless_it_is_gzip() -> None:

@@ -16,6 +16,8 @@ from services.gateway.views.json_parts import time_text
 
 _SERVICE = "/runr.workflows.v1.AccessService/"
 _MAX_PASSWORD = 1_024
+# Anybody may send one: with all of it escaped, a password and an address take half of this.
+_SIGN_IN_BYTES = 16 * 1024
 
 
 def _password(name: str) -> Field:
@@ -49,6 +51,7 @@ ROUTES = (
         view=SessionView,
         statuses=(201,),
         body=_SIGN_IN,
+        most_bytes=_SIGN_IN_BYTES,
         shows_secret=True,
     ),
     Route(
