@@ -46,15 +46,25 @@ class Watched(run_service_pb2_grpc.RunServiceServicer):
             yield run_service_pb2.WatchRunResponse()
 
 
+class Written(Watched):
+    """Writes its answers, as the engine's own does."""
+
+    async def WatchRun(self, request: Any, context: Any) -> Any:
+        while True:
+            await self.told.get()
+            await context.write(run_service_pb2.WatchRunResponse())
+
+
+@pytest.mark.parametrize("kind", [Watched, Written])
 @pytest.mark.parametrize(
     ("change", "code"),
     [("known", grpc.StatusCode.UNAUTHENTICATED), ("abilities", grpc.StatusCode.PERMISSION_DENIED)],
 )
 async def test_a_stream_ends_with_the_right_to_it(
-    monkeypatch: pytest.MonkeyPatch, change: str, code: grpc.StatusCode
+    monkeypatch: pytest.MonkeyPatch, change: str, code: grpc.StatusCode, kind: type[Watched]
 ) -> None:
     monkeypatch.setattr(interceptor, "JUDGE_AGAIN_S", 0.0)
-    door, watched = Doorkeeper(), Watched()
+    door, watched = Doorkeeper(), kind()
     server = RpcServer(
         LOOPBACK,
         [(run_service_pb2_grpc.add_RunServiceServicer_to_server, watched)],

@@ -80,6 +80,24 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         return make(behavior, deserializer(handler.request_deserializer), handler.response_serializer)
 
 
+class _Judging:
+    """The context of a stream for a servicer that writes its answers: each is judged before, as those that are
+    yielded are.
+    """
+
+    def __init__(self, context: Any, judge: Callable[[], Awaitable[None]]) -> None:
+        self._context = context
+        self._judge = judge
+
+    async def write(self, message: Any) -> None:
+        """Write an answer. Raises what the judgement raises."""
+        await self._judge()
+        await self._context.write(message)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+
 class _Around:
     """One call, from its arrival to its status."""
 
@@ -126,7 +144,7 @@ class _Around:
             error: BaseException | None = None
             try:
                 await self._enter(request)
-                result = inner(request, context)
+                result = inner(request, _Judging(context, self._judge_again))
                 if hasattr(result, "__aiter__"):
                     async for message in result:
                         await self._judge_again()
