@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from runr_workflows import Context, Step, StepError, Workflows
+from sdk.python.tests.stream_engine import PATIENCE_S
 from sdk.python.tests.stream_worker import connected, wf
 
 __all__ = ["wf"]
@@ -66,8 +68,8 @@ async def test_sleeping_ends_the_invocation_and_cannot_be_swallowed(wf: Workflow
         op = await stream.op()
         assert (op.id, op.last) == ("nap", True)
         stream.ack(op, leave=LATER)
+        assert await asyncio.to_thread(ended.wait, PATIENCE_S), "its thread unwinds in its own time"
         await stream.heard()
-        assert ended.is_set()
 
 
 async def test_a_step_that_failed_for_good_raises(wf: Workflows) -> None:
@@ -140,7 +142,7 @@ async def test_a_nested_step_from_a_thread_of_a_body_is_found_too(wf: Workflows)
         stream.execute("w")
         op = await stream.op()
         assert op.fields["error"]["name"] == "NestedStepError"
-        assert unwound.is_set()
+        assert await asyncio.to_thread(unwound.wait, PATIENCE_S)
 
 
 async def test_threads_with_the_workflows_context_run_steps_side_by_side(
