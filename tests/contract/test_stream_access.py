@@ -83,3 +83,35 @@ async def test_a_stream_ends_with_the_right_to_it(
             await call.read()
     assert ended.value.code() is code
     assert len(door.denials) == (1 if change == "abilities" else 0)
+
+
+class Awaited(run_service_pb2_grpc.RunServiceServicer):
+    """Answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked, self.told = asyncio.Event(), asyncio.Event()
+
+    async def AwaitRun(self, request: Any, context: Any) -> Any:
+        self.asked.set()
+        await self.told.wait()
+        return run_service_pb2.AwaitRunResponse()
+
+
+async def test_a_call_that_waits_ends_with_the_right_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interceptor, "JUDGE_AGAIN_S", 0.0)
+    door, waiting = Doorkeeper(), Awaited()
+    server = RpcServer(
+        LOOPBACK,
+        [(run_service_pb2_grpc.add_RunServiceServicer_to_server, waiting)],
+        authenticator=door,
+        telemetry=no_telemetry(),
+    )
+    async with serving(server), open_channel(server.address) as channel:
+        stub = run_service_pb2_grpc.RunServiceStub(channel)
+        call = stub.AwaitRun(run_service_pb2.AwaitRunRequest(run_id="r"), metadata=call_metadata("t"), timeout=30)
+        await waiting.asked.wait()
+        door.known = False
+        waiting.told.set()
+        with pytest.raises(grpc.aio.AioRpcError) as ended:
+            await call
+    assert ended.value.code() is grpc.StatusCode.UNAUTHENTICATED

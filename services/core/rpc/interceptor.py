@@ -36,6 +36,8 @@ JUDGE_AGAIN_S = 5.0
 """So long a stream's answers go on by what its token could do before."""
 
 _HEALTH = "/grpc.health.v1."
+_WAITS = "Await"
+"""How the names of methods begin that change nothing and may last longer than their token."""
 
 
 class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
@@ -129,7 +131,10 @@ class _Around:
                 if name is not None:
                     return await perform_named(once, name, inner, request, context)
                 result = inner(request, context)
-                return await result if hasattr(result, "__await__") else result
+                answer = await result if hasattr(result, "__await__") else result
+                if self._method.rpartition("/")[2].startswith(_WAITS):
+                    await self._judge_again()
+                return answer
             except BaseException as caught:
                 error = caught
                 raise
@@ -180,7 +185,7 @@ class _Around:
             require(caller, permission)
 
     async def _judge_again(self) -> None:
-        """A stream may outlive its token: nothing is told over it to whoever may not ask for it any more."""
+        """A stream, and a call that waits, may outlive its token: nothing is told to whoever may not ask any more."""
         if self._caller is not None and self._meter.now_s() - self._judged_s >= JUDGE_AGAIN_S:
             await self._judge(permission_of(self._method))
 
