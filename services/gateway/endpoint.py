@@ -145,4 +145,6 @@ def credentials_of(request: web.Request, *, public: bool = False) -> Credentials
             # Taking a write and ignoring the key that should keep it from happening twice would be worse than refusing.
             raise Unsupported("where no token is asked for, no Idempotency-Key is taken")
         return Credentials(None, None, request[REQUEST_TRACE].traceparent)
-    return token_credentials(request)._replace(name=None if key is None else name_of(key))
+    if key is not None:
+        name_of(key)  # it goes on as it is: the service reads it, and a name may be one that is read another way again
+    return token_credentials(request)._replace(name=None if key is None else key.strip())

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runr.workflows.v1 import event_service_pb2
+from runr.workflows.v1 import event_service_pb2, run_service_pb2_grpc
 
 from services.cli import http_page
 from services.core.domain.errors import FieldError, InvalidInput, TooLarge
+from services.core.rpc.server import RpcServer
 from services.gateway.routes.table import BASE, ROUTES
-from tests.support.grpc_backend import ADMIN, VIEWER
+from tests.support.grpc_backend import ADMIN, LOOPBACK, VIEWER, TwoTokens, no_telemetry
 from tests.support.http_gateway import BOUNDS, Client, gateway
 
 START = "/api/projects/shop/workflows/w/runs"
@@ -275,6 +276,29 @@ async def test_a_header_that_decides_is_not_taken_twice(twice: str) -> None:
         writer.close()
     assert b" 400 " in answer.partition(b"\r\n")[0]
     assert b"problems/header-twice" in answer
+
+
+class Remembers:
+    """Carries out nothing, and keeps the names of what it should."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    async def perform(
+        self, caller: object, method: str, name: str, asked: bytes, carry_out: object, **more: object
+    ) -> bytes:
+        self.names.append(name)
+        return b""
+
+
+async def test_the_name_of_a_write_is_read_once() -> None:
+    once = Remembers()
+    servicer = (run_service_pb2_grpc.add_RunServiceServicer_to_server, run_service_pb2_grpc.RunServiceServicer())
+    server = RpcServer(LOOPBACK, [servicer], authenticator=TwoTokens(), telemetry=no_telemetry(), once=once)
+    async with gateway({}, server=server) as client:
+        for given in ("a", '"a"', r'"\"a\""', r'"\""', r'"a\\"', 'a"b'):
+            await client.call("POST", "/api/runs/r/cancel", body={}, headers={"Idempotency-Key": given})
+    assert once.names == ["a", "a", '"a"', '"', "a\\", 'a"b']
 
 
 async def test_a_body_that_does_not_arrive_is_given_up() -> None:
