@@ -26,6 +26,7 @@ EXIT_INTERRUPTED = 130
 """What shells make of a program that Ctrl-C has ended."""
 
 _TRACEBACK = "RUNR_TRACEBACK"
+_NO_TOKEN = 401
 _DEFINITIONS_FILE = "runr.workflows.json"
 
 
@@ -148,7 +149,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(given: argparse.Namespace, grammar: Grammar) -> int:
     """A command that is not a service."""
-    from services.cli.reach import place, with_context
+    from services.cli.reach import place, whose_token, with_context
 
     # What a terminal cannot show is shown as it can.
     for stream in (sys.stdout, sys.stderr):
@@ -161,8 +162,15 @@ def _run(given: argparse.Namespace, grammar: Grammar) -> int:
         return EXIT_OK
     environ = with_context(os.environ, getattr(given, "context", None))
     place(environ, given)
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(_command(given, environ))
+    try:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            return runner.run(_command(given, environ))
+    except Failure as failure:
+        from services.cli.api import ApiFailure
+
+        if not isinstance(failure, ApiFailure) or failure.status != _NO_TOKEN or not hasattr(given, "has_project"):
+            raise
+        raise Failure(f"{failure}: it is that of {whose_token(environ)}") from failure
 
 
 def _command(given: argparse.Namespace, environ: Mapping[str, str]) -> Coroutine[Any, Any, int]:

@@ -75,6 +75,14 @@ def reach_api(environ: Mapping[str, str]) -> tuple[str, str]:
     return reached.url, reached.token
 
 
+def whose_token(environ: Mapping[str, str]) -> str:
+    """In words, where the token of `reach` is from: what is kept may be in the way of what was meant."""
+    if environ.get(_TOKEN):
+        return _TOKEN
+    name = environ.get(_CONTEXT) or Contexts.of(environ).current or DEV
+    return f"the stack in {Home.of(environ).path}" if name == DEV else f"the context {name}"
+
+
 def _of_stack(environ: Mapping[str, str], token: str | None) -> Reached:
     home = Home.of(environ)
     stack = home.recall("stack.json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import stat
@@ -16,7 +17,7 @@ from aiohttp.test_utils import TestServer
 from services.cli.access import login
 from services.cli.contexts import Context, Contexts
 from services.cli.failure import Failure
-from services.cli.main import parser
+from services.cli.main import main, parser
 from services.cli.reach import Reached, place, reach, with_context
 
 PROD = Context("https://runr.example.com", "rt_prod", "acme", "orders")
@@ -127,6 +128,37 @@ async def test_a_login_is_kept_once_the_api_has_taken_the_token(
         await _run(environ, monkeypatch, f"login {url}/api/ --name here --project orders", stdin="rt_good\n")
     assert capsys.readouterr().out == (f"here is the current context: {url} as ada@example.com, developer of acme\n")
     assert Contexts.of(environ).get("here") == Context(url, "rt_good", None, "orders")
+
+
+@pytest.mark.parametrize(
+    ("words", "token", "said"),
+    [
+        ("runs list", "", "that of the context prod"),
+        ("runs list --context dev", "", "that of the stack in "),
+        ("events list", "rt_mine", "that of RUNR_TOKEN"),
+    ],
+)
+async def test_a_token_that_is_refused_is_named(
+    kept: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: str,
+    token: str,
+    said: str,
+) -> None:
+    async def refuse(_: web.Request) -> web.Response:
+        return web.json_response({"title": "Not authenticated", "detail": "the token is not known"}, status=401)
+
+    app = web.Application()
+    app.router.add_get("/{any:.*}", refuse)
+    async with TestServer(app) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        Contexts.of(kept).with_context("prod", Context(url, "rt_prod")).save()
+        (Path(kept["RUNR_HOME"]) / "stack.json").write_text(json.dumps({**STACK, "api_url": url}))
+        for name, value in {**kept, "RUNR_TOKEN": token, "RUNR_API_URL": url if token else ""}.items():
+            monkeypatch.setenv(name, value)
+        assert await asyncio.to_thread(main, words.split()) == 1
+    assert f"the token is not known: it is {said}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("token", ["", "two words", "ümlaut", "a\nb"])
