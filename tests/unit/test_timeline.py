@@ -1,4 +1,4 @@
-"""The timeline of a run as text: what is told of an attempt that was lost with the process that made it."""
+"""Runs as text: an attempt that was lost with the process that made it, and what a line of a list tells."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from services.cli.runs.show import run_row
 from services.cli.timeline import steps_shown
 
 LOST = {
@@ -27,3 +28,25 @@ def test_an_attempt_of_the_function_tells_since_when_and_in_which_step(step: str
     *_, line = steps_shown(run).splitlines()
     lost = "function attempt 1 failed at 4.00s: WorkerLost: the engine process is gone"
     assert line == f"    {lost} (began at 1.50s{said})"
+
+
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        ({}, "k-1"),
+        ({"idempotency_key": None}, ""),
+        ({"due_at": "2026-01-02T00:00:00.000Z"}, "k-1 due 2026-01-02T00:00:00.000Z"),
+        (
+            {"due_at": "2026-01-02T00:00:00.000Z", "attempt": 4, "idempotency_key": None},
+            "attempt 5 due 2026-01-02T00:00:00.000Z",
+        ),
+        ({"due_at": "2026-01-02T00:00:00.000Z", "status": "sleeping"}, "k-1"),
+        ({"status": "failed", "error": {"name": "Declined", "message": "no money"}}, "Declined: no money"),
+    ],
+)
+def test_a_list_tells_why_a_run_does_not_go_on(run: dict[str, Any], said: str) -> None:
+    whole = {
+        **{"id": "r", "workflow": "w", "status": "queued", "created_at": "2026-01-01T00:00:00.000Z"},
+        **{"started_at": None, "ended_at": None, "error": None, "idempotency_key": "k-1", "due_at": None, "attempt": 0},
+    }
+    assert run_row({**whole, **run})[-1] == said

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -18,10 +18,9 @@ from services.cli.runs.logs import logs
 from services.cli.runs.meant import naming
 from services.cli.runs.paging import listed, most
 from services.cli.runs.payload import body_with, read_payload
-from services.cli.runs.show import run_shown
+from services.cli.runs.show import COLUMNS, run_row, run_shown
 from services.cli.runs.waiting import Ended, Waiting
 from services.cli.table import table
-from services.cli.timeline import instant
 from services.core.runtime.service import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 
 
@@ -55,17 +54,9 @@ async def _list(api: ApiClient, given: argparse.Namespace) -> int:
     if not found.rows:
         sys.stdout.write(f"no such runs in {given.project}\n")
         return EXIT_OK
-    sys.stdout.write(table(("RUN", "WORKFLOW", "STATUS", "CREATED", "TOOK", "KEY OR ERROR"), map(_row, found.rows)))
+    sys.stdout.write(table(COLUMNS, map(run_row, found.rows)))
     found.tell_more()
     return EXIT_OK
-
-
-def _row(found: Mapping[str, Any]) -> Sequence[str]:
-    began, ended = instant(found["started_at"]), instant(found["ended_at"])
-    took = f"{(ended - began).total_seconds():.2f}s" if began and ended else "-"
-    error = found["error"]
-    said = f"{error['name']}: {error['message']}" if error else found["idempotency_key"] or ""
-    return found["id"], found["workflow"], found["status"], str(found["created_at"]), took, said
 
 
 async def _show(api: ApiClient, given: argparse.Namespace) -> int:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from services.cli.table import one_line
-from services.cli.timeline import heading, steps_shown
+from services.cli.timeline import heading, instant, steps_shown
 
+COLUMNS = ("RUN", "WORKFLOW", "STATUS", "CREATED", "TOOK", "KEY OR ERROR")
 _LONGEST = 2_000
 
 
@@ -24,6 +25,24 @@ def run_shown(text: str) -> str:
         lines.append(f"  {'data':<10} {_payload(event['data'])}")
     end = [f"  {'output':<10} {_payload(written['output'])}\n"] if run["status"] == "completed" else []
     return "".join(["\n".join(lines), "\n\n", steps_shown(run), *(["\n", *end] if end else [])])
+
+
+def run_row(run: Mapping[str, Any]) -> Sequence[str]:
+    """A run in one line of a table of `COLUMNS`."""
+    began, ended = instant(run["started_at"]), instant(run["ended_at"])
+    took = f"{(ended - began).total_seconds():.2f}s" if began and ended else "-"
+    return run["id"], run["workflow"], run["status"], str(run["created_at"]), took, _most_telling(run)
+
+
+def _most_telling(run: Mapping[str, Any]) -> str:
+    """Why a run has ended badly, what it waits for before it may go on, or else its key."""
+    if run["error"]:
+        return f"{run['error']['name']}: {run['error']['message']}"
+    key = run["idempotency_key"] or ""
+    if run["status"] != "queued" or not run["due_at"]:
+        return key
+    attempt = f"attempt {run['attempt'] + 1} " if run["attempt"] else ""
+    return f"{key} {attempt}due {run['due_at']}".strip()
 
 
 def _facts(run: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
