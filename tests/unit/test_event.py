@@ -107,8 +107,9 @@ def test_what_is_not_json_is_malformed(body: bytes) -> None:
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ("[" + "{}," * 101 + "no json", "at most 100 events"),
-        ('{"events":[' + "1," * 101 + "no json", "at most 100 events"),
+        ("[" + "{}," * 1_001 + "no json", "at most 100 events a request, these are over 1000"),
+        ("[" + "{}," * 999 + "{}]", "at most 100 events a request, these are 1000"),
+        ('{"events":[' + "1," * 1_001 + "no json", "at most 100 events a request, these are over 1000"),
         ("{" + ",".join(f'"f{n}":1' for n in range(101)) + ", no json", "over 100"),
         ('{"name":"a","data":{"a":[' + "{}," * 1_400_000 + "no json", "one value has more than"),
         ('[{"name":"a","x":[' + "1," * 2_200_000 + "no json", "one value has more than"),

@@ -31,6 +31,9 @@ _LEVELS_AROUND_DATA = 3
 _LIST = Raw([], "[]")
 # Beyond them the rest of a body is not read.
 _MOST_FIELDS = 100
+_COUNTED = 10
+"""Up to so many times the events that may be there are counted."""
+
 _SMALL = 1_024
 _MOST_PADDING = 16
 """How many times as long as its compact form a text may be."""
@@ -67,7 +70,9 @@ def parse_events_body(body: bytes, limits: EventLimits = DEFAULT_LIMITS) -> list
     reader = Reader.of(body, max_depth=MAX_DEPTH + _LEVELS_AROUND_DATA)
     faults = _Faults()
     found = reader.read(lambda: _read_body(reader, faults, limits))
-    if not found and not faults.errors:
+    if len(found) > limits.events:
+        faults.add("events", f"at most {limits.events} events a request, these are {len(found)}")
+    elif not found and not faults.errors:
         faults.add("events", "must hold at least one event")
     else:
         events = [_checked(path, fields, limits, faults) for path, fields in found]
@@ -169,13 +174,14 @@ def _read_body(reader: Reader, faults: _Faults, limits: EventLimits) -> list[tup
 
 
 def _read_list(reader: Reader, limits: EventLimits) -> list[_Fields | Raw]:
-    left = limits.events
+    most = limits.events * _COUNTED
+    left = most
 
     def read() -> _Fields | Raw:
         nonlocal left
         left -= 1
         if left < 0:
-            raise InvalidInput.of("events", f"at most {limits.events} events a request, these are more")
+            raise InvalidInput.of("events", f"at most {limits.events} events a request, these are over {most}")
         if not reader.opens("{"):
             return _read_value(reader, limits)
         return _read_fields(reader, lambda _: _read_value(reader, limits))
