@@ -307,7 +307,12 @@ async def test_c21_ids_are_stamped_by_the_time_that_ingest_tells() -> None:
                 answer.items.add(number=item.number).response.run.id = item.id.hex()
             yield answer
 
-    server = rpc_server({"run.SubmitStarts": submit})
+    async def tell(requests: Requests, context: Any) -> AsyncIterator[event_service_pb2.SubmitEventsResponse]:
+        yield event_service_pb2.SubmitEventsResponse(now_ms=SystemClock().unix_ms() + ahead_ms)
+        async for _ in requests:
+            pass
+
+    server = rpc_server({"run.SubmitStarts": submit, "event.SubmitEvents": tell})
     async with serving(server), backends_of(server.address) as backends:
         await start(backends)  # until the first answer nobody has told the time
         id = (await start(backends)).run.id

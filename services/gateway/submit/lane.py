@@ -81,6 +81,7 @@ class Lane:
             while True:
                 self._channel = self._channel or self._dial(self.address)
                 served = await self._serve(came_up)
+                _raise_if_cancelled()
                 pause = _PAUSES_S[0] if served else min(2 * pause, _PAUSES_S[1])
                 await asyncio.sleep(pause)
         finally:
@@ -196,3 +197,10 @@ class Lane:
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close()
+
+
+def _raise_if_cancelled() -> None:
+    """A cancellation that comes while a call of grpc begins is lost where that call fails at the same moment."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

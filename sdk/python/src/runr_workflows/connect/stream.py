@@ -207,11 +207,19 @@ async def _read(call: Any) -> Sequence[pb.EngineMessage] | None:
     try:
         response = await call.read()
     except grpc.aio.AioRpcError as error:
+        _raise_if_cancelled()
         raise StreamLost(error.details() or str(error.code()), error.code()) from None
     if response is grpc.aio.EOF:
         return None
     messages: Sequence[pb.EngineMessage] = response.messages
     return messages
+
+
+def _raise_if_cancelled() -> None:
+    """A cancellation that comes while a call of grpc begins is lost where that call fails at the same moment."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def _channel(target: Target) -> Any:
