@@ -112,7 +112,7 @@ class _Filler:
                     self._fill_inner(message, field, depth)
             elif odd:
                 self._set(message, field, _values(field))
-            elif field.name in self._known:
+            elif field.name in self._known and _is_text(field) == isinstance(self._known[field.name], str):
                 self._set(message, field, st.just(self._known[field.name]))
 
     def _fill_inner(self, message: Any, field: FieldDescriptor, depth: int) -> None:
@@ -133,6 +133,11 @@ class _Filler:
             getattr(message, field.name).extend(self._draw(st.lists(values, max_size=3)))
         else:
             setattr(message, field.name, self._draw(values))
+
+
+def _is_text(field: FieldDescriptor) -> bool:
+    """Fields of one name may be texts here and numbers there."""
+    return bool(field.type == FieldDescriptor.TYPE_STRING)
 
 
 def _values(field: FieldDescriptor) -> st.SearchStrategy[Any]:

@@ -47,7 +47,11 @@ class RedisServer:
         return f"unix://{self._folder.name}/s"
 
     async def __aenter__(self) -> Self:
-        await self.start()
+        try:
+            await self.start()
+        except BaseException:
+            await self.__aexit__(None, None, None)
+            raise
         return self
 
     async def __aexit__(
@@ -81,7 +85,7 @@ class RedisServer:
                 await self.client.ping()
             except (RedisError, OSError):
                 assert time.monotonic() < deadline, "redis does not start"
-                assert self._process.poll() is None, "redis has ended"
+                assert self._process.poll() is None, f"redis has ended with {self._process.returncode}"
                 await asyncio.sleep(0.02)
             else:
                 return
