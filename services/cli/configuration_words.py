@@ -121,8 +121,8 @@ OUTSIDE = (
     (
         "RUNR_API_URL",
         "`runr workflows`, `runs`, `events`, `tokens`; the client of an SDK",
-        "The API, as `https://runr.example.com`, with or without `/api`; the command falls back to the current context"
-        " of `runr login`, then to RUNR_HOME's stack.",
+        "The API, as `https://runr.example.com`, with or without `/api`; the command falls back to the stack that"
+        " RUNR_HOME names, to the current context of `runr login`, and to the stack in the folder.",
     ),
     ("RUNR_TOKEN", "`runr workflows`, `runs`, `events`, `tokens`; the client of an SDK", "A token for it."),
     ("RUNR_CONTEXT", "the same commands", "Which context of `runr login` is meant; `dev` is RUNR_HOME's stack."),

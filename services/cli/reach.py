@@ -1,8 +1,8 @@
 """Which API a command talks to, with which token, and what it means where no tenant or project is named.
 
 The first that is there: the context of `--context`; RUNR_API_URL and RUNR_TOKEN; the context that RUNR_CONTEXT names;
-the current context of `runr login`; the stack of `runr dev` in the home. RUNR_TOKEN replaces the token of any of them
-but the first.
+the stack of `runr dev` that RUNR_HOME names; the current context of `runr login`; the stack in the folder. RUNR_TOKEN
+replaces the token of any of them but the first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from services.cli.http_url import is_http_url
 from services.core.runtime.service import EXIT_USAGE
 from services.embedded.home import Home
 
-_URL, _TOKEN, _CONTEXT = "RUNR_API_URL", "RUNR_TOKEN", "RUNR_CONTEXT"
+_URL, _TOKEN, _CONTEXT, _HOME = "RUNR_API_URL", "RUNR_TOKEN", "RUNR_CONTEXT", "RUNR_HOME"
 _DEFAULT_PROJECT = "default"
 
 
@@ -47,7 +47,7 @@ def reach(environ: Mapping[str, str]) -> Reached:
             raise Failure(f"{_TOKEN} is not set: a token for the API at {_URL}", EXIT_USAGE)
         return Reached(_checked(given, _URL), token)
     contexts = Contexts.of(environ)
-    name = environ.get(_CONTEXT) or contexts.current or DEV
+    name = _name(environ, contexts)
     if name == DEV:
         return _of_stack(environ, token)
     context = contexts.get(name)
@@ -79,8 +79,14 @@ def whose_token(environ: Mapping[str, str]) -> str:
     """In words, where the token of `reach` is from: what is kept may be in the way of what was meant."""
     if environ.get(_TOKEN):
         return _TOKEN
-    name = environ.get(_CONTEXT) or Contexts.of(environ).current or DEV
+    name = _name(environ, Contexts.of(environ))
     return f"the stack in {Home.of(environ).path}" if name == DEV else f"the context {name}"
+
+
+def _name(environ: Mapping[str, str], contexts: Contexts) -> str:
+    # Whoever names a home means its stack: what is done to that must not be done to what is logged in to.
+    named = DEV if environ.get(_HOME) else None
+    return environ.get(_CONTEXT) or named or contexts.current or DEV
 
 
 def _of_stack(environ: Mapping[str, str], token: str | None) -> Reached:

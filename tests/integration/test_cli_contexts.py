@@ -22,12 +22,17 @@ from services.cli.reach import Reached, place, reach, with_context
 
 PROD = Context("https://runr.example.com", "rt_prod", "acme", "orders")
 STACK = {"api_url": "http://127.0.0.1:8080", "token": "rt_dev"}
+HOME = ".runr"
 STAGE, OTHER = "https://stage.example.com", "https://other.example.com"
 
 
 @pytest.fixture
-def environ(tmp_path: Path) -> dict[str, str]:
-    return {"RUNR_CONFIG": str(tmp_path / "runr" / "contexts.json"), "RUNR_HOME": str(tmp_path)}
+def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Of somebody whose current folder may have a stack, in the usual home."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RUNR_HOME", raising=False)
+    (tmp_path / HOME).mkdir()
+    return {"RUNR_CONFIG": str(tmp_path / "runr" / "contexts.json")}
 
 
 @pytest.fixture
@@ -35,7 +40,7 @@ def kept(environ: dict[str, str]) -> dict[str, str]:
     """Two contexts, of which `prod` is current, and a stack in the home."""
     contexts = Contexts.of(environ).with_context("stage", Context(STAGE, "rt_stage"))
     contexts.with_context("prod", PROD).save()
-    (Path(environ["RUNR_HOME"]) / "stack.json").write_text(json.dumps(STACK))
+    Path(HOME, "stack.json").write_text(json.dumps(STACK))
     return environ
 
 
@@ -74,6 +79,9 @@ def test_a_file_that_is_none_of_contexts_is_told(kept: dict[str, str], content: 
         ({"RUNR_API_URL": OTHER, "RUNR_TOKEN": "mine", "RUNR_CONTEXT": "stage"}, None, Reached(OTHER, "mine")),
         ({"RUNR_API_URL": OTHER, "RUNR_TOKEN": "mine"}, "stage", Reached(STAGE, "rt_stage")),
         ({"RUNR_CONTEXT": "prod"}, "dev", Reached(STACK["api_url"], "rt_dev")),
+        ({"RUNR_HOME": HOME}, None, Reached(STACK["api_url"], "rt_dev")),
+        ({"RUNR_HOME": HOME, "RUNR_CONTEXT": "stage"}, None, Reached(STAGE, "rt_stage")),
+        ({"RUNR_HOME": HOME}, "stage", Reached(STAGE, "rt_stage")),
     ],
 )
 def test_the_first_that_says_where_the_api_is_wins(
@@ -154,7 +162,7 @@ async def test_a_token_that_is_refused_is_named(
     async with TestServer(app) as server:
         url = f"http://127.0.0.1:{server.port}"
         Contexts.of(kept).with_context("prod", Context(url, "rt_prod")).save()
-        (Path(kept["RUNR_HOME"]) / "stack.json").write_text(json.dumps({**STACK, "api_url": url}))
+        Path(HOME, "stack.json").write_text(json.dumps({**STACK, "api_url": url}))
         for name, value in {**kept, "RUNR_TOKEN": token, "RUNR_API_URL": url if token else ""}.items():
             monkeypatch.setenv(name, value)
         assert await asyncio.to_thread(main, words.split()) == 1
