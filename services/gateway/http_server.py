@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
-from typing import Any
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 
 from services.core.runtime.accepting import accept_no_more
 from services.core.runtime.lifecycle import Component
 from services.core.runtime.parse import Address
+from services.gateway.connection import Connection
 
-# Longer than what balancers keep idle connections (60 s), so that they close first. It is also what a client has for
-# sending its headers.
-_KEEPALIVE_S = 75.0
-_LINGER_S = 2.0
 _BACKLOG = 1_024
 _KEPT_S = 0.5
 _LOOK_S = 0.02
-_MAX_FIELD_BYTES = 16 * 1024
 _THIS_MACHINE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what is listened on is not bound here
 
 
@@ -67,29 +60,21 @@ class HttpServer(Component):
 
     async def start(self) -> None:
         """Listens. Raises OSError when the address is taken."""
-        runner = web.AppRunner(
-            self._app,
-            access_log=None,
-            logger=_ServerLog(logging.getLogger(__name__), {}),
-            handle_signals=False,
-            # A few compressed bytes may hold gigabytes, and broken ones would end the connection without an answer.
-            auto_decompress=False,
-            keepalive_timeout=_KEEPALIVE_S,
-            lingering_time=_LINGER_S,
-            max_field_size=_MAX_FIELD_BYTES,
-            max_line_size=_MAX_FIELD_BYTES,
-            shutdown_timeout=self._grace_s,
-        )
+        runner = web.AppRunner(self._app, handle_signals=False, shutdown_timeout=self._grace_s)
         self._app.on_response_prepare.append(self._part)
         await runner.setup()
         self._runner = runner
-        assert runner.server is not None
         # Not a site of aiohttp, whose end loses connections that are accepted at that moment.
         self._server = await asyncio.get_running_loop().create_server(
-            runner.server, self._address.host, self._address.port, backlog=_BACKLOG
+            self._connection, self._address.host, self._address.port, backlog=_BACKLOG
         )
         host, port = self._server.sockets[0].getsockname()[:2]
         self._address = Address(host=host, port=port)
+
+    def _connection(self) -> Connection:
+        assert self._runner is not None
+        assert self._runner.server is not None
+        return Connection(self._runner.server)
 
     async def drain(self) -> None:
         """Ends what is in progress."""
@@ -130,17 +115,3 @@ class HttpServer(Component):
         if self._refuses or self._is_draining():
             response.force_close()
             response.headers["Connection"] = "close"
-
-
-class _ServerLog(logging.LoggerAdapter[logging.Logger]):
-    """What aiohttp says of itself. Bytes that are not HTTP are their sender's fault: they are answered with 400. That a
-    client has gone is no fault.
-    """
-
-    def exception(self, msg: object, *args: object, exc_info: Any = True, **more: Any) -> None:
-        if isinstance(exc_info, HttpProcessingError):
-            self.debug("what a client sent is not HTTP: %s", exc_info.message.partition("\n")[0])
-        elif isinstance(exc_info, ConnectionError):
-            self.debug("a client has gone before it had its answer")
-        else:
-            super().exception(msg, *args, exc_info=exc_info, **more)

@@ -36,6 +36,12 @@ class UnsupportedEncoding(DomainError):
     reason = "UNSUPPORTED_ENCODING"
 
 
+class UnknownExpectation(DomainError):
+    """The request expects what nobody here can promise."""
+
+    reason = "UNKNOWN_EXPECTATION"
+
+
 class Problem(msgspec.Struct, kw_only=True):
     """The body of an error answer."""
 
@@ -110,6 +116,8 @@ def _status(error: DomainError) -> tuple[int, str]:
         return 408, "Request timeout"
     if isinstance(error, UnsupportedEncoding):
         return 415, "Unsupported encoding"
+    if isinstance(error, UnknownExpectation):
+        return 417, "Expectation failed"
     row = row_of(error)
     return row.http, row.title
 
