@@ -23,7 +23,7 @@ from services.gateway.backends import Backends
 from services.gateway.endpoint import Bounds
 from services.gateway.http_app import make_http_app
 from services.gateway.http_server import HttpServer, own_url
-from services.gateway.mcp.origin import Origins
+from services.gateway.mcp.origin import Origins, origin_of
 from services.gateway.rate_limit import RateLimit
 from services.gateway.session import Cookies
 
@@ -66,7 +66,7 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
         telemetry=runtime.telemetry,
         metrics=runtime.metrics,
         limit=RateLimit(rate.per_second, rate.burst, runtime.clock) if rate.per_second else None,
-        cookies=Cookies(secure=settings.cookies.secure),
+        cookies=Cookies(secure=settings.cookies.secure, site=origin_of(settings.public.api_url)),
         origins=Origins.of((settings.public.api_url, *settings.mcp.origins), settings.listen.http),
         bounds=Bounds(
             body_bytes=limits.body_bytes,

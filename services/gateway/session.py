@@ -1,7 +1,8 @@
 """Sessions in browsers: the cookie that carries one, and what keeps other web pages from using it (engine section 10).
 
 A browser sends the cookie with whatever any page asks for. So a write that comes with it must also show a token which
-only pages of this site can read, and is refused where the browser itself says that another site has sent it.
+only pages of this site can read, and is refused where the browser itself says that another site has sent it: by
+`Sec-Fetch-Site`, or, where it sends none (an old one, or one without https), by `Origin`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from services.core.domain.errors import PermissionDenied
+from services.gateway.mcp.origin import Origin, is_loopback, origin_of
 
 CSRF_HEADER = "X-CSRF-Token"
 
@@ -35,9 +37,12 @@ class SessionChange:
 
 @dataclass(frozen=True, slots=True)
 class Cookies:
-    """How cookies are named and marked. Not `secure`: there is no https, as on a developer's machine."""
+    """How cookies are named and marked. Not `secure`: there is no https, as on a developer's machine. `site` is where
+    browsers see the API, if that was said: what is in front of the gateway may call it by another `Host`.
+    """
 
     secure: bool = True
+    site: Origin | None = None
 
     @property
     def session_name(self) -> str:
@@ -77,6 +82,15 @@ class Cookies:
                 samesite="Strict",
             )
 
+    def is_site(self, origin: Origin, host: str) -> bool:
+        """Whether a page of this origin is of the site whose `Host` a request has named."""
+        scheme, name, _ = origin
+        if origin == self.site:
+            return True
+        # Without https anybody on the way may have written the page.
+        is_kept = scheme == "https" or not self.secure or is_loopback(name)
+        return is_kept and origin == origin_of(f"{scheme}://{host}")
+
     def _name(self, name: str) -> str:
         return f"{_HOST}{name}" if self.secure else name
 
@@ -92,5 +106,12 @@ def csrf_token(secret: str) -> str:
 
 def refuse_other_sites(request: web.Request) -> None:
     """Raises PermissionDenied where the browser says that a page of another site has sent the request."""
-    if request.headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
+    site = request.headers.get("Sec-Fetch-Site")
+    if site is None:
+        origins = [origin_of(header) for header in request.headers.getall("Origin", ())]
+        cookies = request.app[COOKIES]
+        own = all(origin is not None and cookies.is_site(origin, request.host) for origin in origins)
+    else:
+        own = site in ("same-origin", "none")
+    if not own:
         raise PermissionDenied("a page of another site may not ask for this", reason="OTHER_SITE")

@@ -13,6 +13,8 @@ from services.core.domain.role import ROLES
 from services.core.runtime.sealing import Sealer
 from services.core.runtime.settings import SessionSettings
 from services.core.store.database import Database
+from services.gateway.mcp.origin import origin_of
+from services.gateway.session import Cookies
 from tests.support.access_stage import PASSWORD, Stage, access_stage
 from tests.support.http_gateway import Reply
 from tests.support.tenancy import BOOTSTRAP_TOKEN, database, sealer, tenant
@@ -234,6 +236,56 @@ async def test_a_page_of_another_site_signs_nobody_in(stage: Stage, browser: Bro
     reply = await call(stage, "POST", "/session", credentials, token=None, headers=headers)
     assert reply.problem(403)["type"].endswith("/other-site")
     assert not cookies_of(reply)
+
+
+OTHER_PAGES = (
+    "https://evil.example",
+    "https://127.0.0.1.evil.example",
+    "http://127.0.0.1",
+    "http://127.0.0.1:1",
+    "null",
+    "",
+    "file://",
+)
+
+
+async def test_a_browser_that_says_only_where_its_page_is_from_is_believed(stage: Stage, browser: Browser) -> None:
+    credentials = {"email": EMAIL, "password": PASSWORD}
+    for origin in OTHER_PAGES:
+        reply = await call(stage, "POST", "/session", credentials, token=None, headers={"Origin": origin})
+        assert reply.problem(403)["type"].endswith("/other-site")
+        assert not cookies_of(reply)
+        for method, path in (("POST", "/tokens"), ("POST", "/session/rotate"), ("DELETE", "/session")):
+            refused = await browser.call(method, path, {"name": "theirs"}, Origin=origin)
+            assert refused.problem(403)["type"].endswith("/other-site")
+        assert (await browser.call("GET", "/session", Origin=origin)).status == 200
+    own = f"http://{stage.http.address}"
+    assert (await browser.call("POST", "/tokens", {"name": "mine"}, Origin=own)).status == 201
+    signed_in = await call(stage, "POST", "/session", credentials, token=None, headers={"Origin": own})
+    assert signed_in.status == 201
+    # What comes with a token comes from no cookie, and from whatever page.
+    page = {"Origin": "https://tools.example"}
+    assert (await call(stage, "POST", "/tokens", {"name": "page"}, headers=page)).status == 201
+
+
+@pytest.mark.parametrize(
+    ("cookies", "page", "own"),
+    [
+        (Cookies(), "https://runr.example", True),
+        (Cookies(), "https://RUNR.example:443", True),
+        (Cookies(), "https://runr.example:8443", False),
+        (Cookies(), "https://www.runr.example", False),
+        (Cookies(), "http://runr.example", False),
+        (Cookies(secure=False), "http://runr.example", True),
+        (Cookies(site=("https", "api.example", 443)), "https://api.example", True),
+        (Cookies(site=("https", "api.example", 443)), "http://api.example", False),
+        (Cookies(site=("https", "api.example", 443)), "https://runr.example", True),
+    ],
+)
+def test_pages_of_the_site_are_those_of_its_host_or_of_the_public_url(cookies: Cookies, page: str, own: bool) -> None:
+    origin = origin_of(page)
+    assert origin is not None
+    assert cookies.is_site(origin, "runr.example") == own
 
 
 async def test_a_header_counts_before_the_cookie(stage: Stage, browser: Browser) -> None:

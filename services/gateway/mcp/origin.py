@@ -30,14 +30,14 @@ class Origins:
     def of(cls, urls: Iterable[str], listen: Address) -> Origins:
         """The origins of these URLs, and where only this machine is served, its own pages."""
         found = (origin_of(url) for url in urls if url)
-        return cls(frozenset(origin for origin in found if origin is not None), _is_loopback(listen.host))
+        return cls(frozenset(origin for origin in found if origin is not None), is_loopback(listen.host))
 
     def check(self, header: str | None) -> None:
         """Raises PermissionDenied for an `Origin` header that is not expected."""
         if header is None:
             return
         origin = origin_of(header)
-        if origin is not None and (origin in self.known or (self.loopback and _is_loopback(origin[1]))):
+        if origin is not None and (origin in self.known or (self.loopback and is_loopback(origin[1]))):
             return
         raise PermissionDenied(
             "requests of web pages are taken from known origins only: see RUNR_MCP_ORIGINS", reason="UNKNOWN_ORIGIN"
@@ -58,7 +58,8 @@ def origin_of(url: str) -> Origin | None:
     return (parts.scheme, parts.hostname, port) if parts.hostname else None
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine."""
     if host == "localhost":
         return True
     try:
