@@ -15,7 +15,7 @@ from tests.support.tenancy import BOOTSTRAP_TOKEN, database, sealer, tenant
 __all__ = ["database", "sealer", "tenant"]
 
 MANY = 2_000
-TABLES = ("tenant", "users", "membership", "token", "session", "audit")
+TABLES = ("tenant", "users", "membership", "token", "session", "audit", "login_window")
 
 FILL = (
     "insert into rt.tenant (slug) select 'many-' || i from generate_series(1, $1) i",
@@ -29,6 +29,7 @@ FILL = (
     "insert into rt.session (id, member, hash, expires_at)"
     " select gen_random_uuid(), id, sha256(('s' || email)::bytea), rt.now() + interval '1 h' from rt.users"
     " where $1 > 0",
+    "insert into rt.login_window select sha256(i::text::bytea), 1, rt.now() from generate_series(1, $1) i",
     "insert into rt.audit (tenant, actor, action) select i % 2, 'a', 'b' from generate_series(1, $1) i",
 )
 STATEMENTS: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
@@ -39,6 +40,8 @@ STATEMENTS: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
     ("access", "authenticate", (hash_token("nobody"), "many-9")),
     ("access", "list_tokens", (1, None, 2)),
     ("access", "list_audit", (1, None, "", 2)),
+    ("sessions", "audit_stranger", (b"unknown addresses:", "unknown:7", 3)),
+    ("sessions", "audit_left_out", (b"unknown addresses:", 3, 100)),
     ("members", "list_members", (1, None, 2)),
     ("members", "user_by_key", ("7@x",)),
 )

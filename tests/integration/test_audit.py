@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import asyncpg
@@ -11,6 +12,7 @@ from runr.workflows.v1 import access_service_pb2 as pb
 from services.core.domain.errors import DomainError, InvalidInput, PermissionDenied, Unauthenticated
 from services.core.runtime.sealing import Sealer
 from services.core.store.database import Database
+from services.core.store.sessions import STRANGERS_A_MINUTE, audit_stranger
 from services.scheduler.duties.access import ForgetAccess
 from tests.support.access_stage import PASSWORD, Stage, access_stage
 from tests.support.tenancy import BOOTSTRAP_TOKEN, database, sealer, tenant
@@ -80,6 +82,39 @@ async def test_failures_to_sign_in_are_in_the_log_of_each_tenant_of_the_user(sta
     strangers = [subject for action, subject in await stage.audit(0) if action == "login.failed"]
     assert len(strangers) == len(set(strangers)) == 2
     assert all(subject.startswith("unknown:") and "@" not in subject for subject in strangers)
+
+
+async def test_strangers_fill_no_log(stage: Stage, tenant: int) -> None:
+    async def attempt(number: int) -> None:
+        async with stage.database.connection() as connection:
+            await audit_stranger(connection, f"unknown:{number}")
+
+    many = STRANGERS_A_MINUTE * 3
+    await asyncio.gather(*(attempt(number) for number in range(many)))
+    duty = ForgetAccess(stage.database, 400)
+    async with stage.database.connection() as connection:
+        minutes = [
+            row["attempts"] for row in await connection.fetch("select attempts from rt.login_window order by key")
+        ]
+        left_out = [attempts - STRANGERS_A_MINUTE for attempts in minutes if attempts > STRANGERS_A_MINUTE]
+        lines = [subject for _, subject in await stage.audit(0)]
+        # A minute may have ended between two of them.
+        assert sum(minutes) == many
+        assert len(minutes) in (1, 2)
+        assert len(lines) == len(set(lines)) == many - sum(left_out)
+        assert sum(left_out) >= STRANGERS_A_MINUTE
+        # As long as others may still be counted, nothing is told.
+        assert (await duty.run_once())["left_out"] == 0
+        await connection.execute(
+            "update rt.login_window set key = substr(key, 1, length(key) - 8)"
+            " || int8send(rt.ms(rt.now()) / 60000 - 9 + row_number)"
+            " from (select key as old, row_number() over (order by key) from rt.login_window) o where key = old"
+        )
+        assert (await duty.run_once())["left_out"] == len(left_out)
+        told = [subject for _, subject in await stage.audit(0)][len(lines) :]
+        assert [int(subject.split(" more with unknown addresses")[0]) for subject in told] == left_out
+        assert await connection.fetchval("select count(*) from rt.login_window") == 0
+        assert (await duty.run_once())["left_out"] == 0
 
 
 async def test_it_is_read_in_pages_by_those_who_manage_the_tenant(stage: Stage, tenant: int) -> None:
@@ -156,7 +191,7 @@ async def test_ended_sessions_and_old_attempts_are_forgotten(stage: Stage, tenan
             " where id = (select id from rt.session order by id limit 1)"
         )
         duty = ForgetAccess(stage.database, 400)
-        assert await duty.run_once() == {"sessions": 1, "attempts": 0, "audit": 0}
+        assert await duty.run_once() == {"left_out": 0, "sessions": 1, "attempts": 0, "audit": 0}
         await connection.execute("update rt.login_window set since = since - interval '2 days'")
-        assert await duty.run_once() == {"sessions": 0, "attempts": 1, "audit": 0}
+        assert await duty.run_once() == {"left_out": 0, "sessions": 0, "attempts": 1, "audit": 0}
         assert await connection.fetchval("select count(*) from rt.session") == 1

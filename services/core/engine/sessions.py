@@ -30,6 +30,7 @@ from services.core.store.audit import write_audit_of_user
 from services.core.store.database import Database
 from services.core.store.members import UserRow, find_user, get_user, hold_user, set_password
 from services.core.store.sessions import (
+    audit_stranger,
     count_attempt,
     delete_session,
     forget_attempts,
@@ -174,12 +175,14 @@ class Sessions:
         return OpenSession(secret, expires_ms, user.email)
 
     async def _failed(self, key: bytes, user: UserRow | None) -> None:
-        # What was typed as the address of nobody may be a password: only a print of it is kept.
-        who = user.email if user is not None else f"unknown:{key[:_PRINT_BYTES].hex()}"
         async with self._database.connection() as connection:
-            await write_audit_of_user(
-                connection, None if user is None else user.id, actor=who, action="login.failed", subject=who
-            )
+            if user is None:
+                # What was typed as the address of nobody may be a password: only a print of it is kept.
+                await audit_stranger(connection, f"unknown:{key[:_PRINT_BYTES].hex()}")
+            else:
+                await write_audit_of_user(
+                    connection, user.id, actor=user.email, action="login.failed", subject=user.email
+                )
 
     def _key(self, email: str) -> bytes:
         return hmac.digest(self._digest_key, email_key(email).encode(), "sha256")

@@ -25,12 +25,9 @@ class AuditRow:
 
 
 async def write_audit_of_user(
-    connection: asyncpg.Connection, user: UUID | None, *, actor: str, action: str, subject: str
+    connection: asyncpg.Connection, user: UUID, *, actor: str, action: str, subject: str
 ) -> None:
-    """One line in each tenant of a user; without one, or without a tenant, in the log of the installation.
-
-    It costs the same whether there is such a user or not.
-    """
+    """One line in each tenant of a user; without a tenant, in the log of the installation."""
     await connection.execute(queries("access")["audit_user"], user, actor, action, subject)
 
 

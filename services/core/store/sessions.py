@@ -8,6 +8,12 @@ import asyncpg
 
 from services.core.store.queries import queries
 
+STRANGERS_A_MINUTE = 30
+"""So many lines of the audit log can be written in a minute by those who have no user: anybody can send a request."""
+
+# Before the number of a minute. Other keys are digests, which do not begin so.
+_STRANGERS = b"unknown addresses:"
+
 
 async def count_attempt(connection: asyncpg.Connection, key: bytes, window_ms: int) -> tuple[int, int]:
     """Count an attempt to sign in. How many there were in this window, and for how many ms it lasts."""
@@ -18,6 +24,20 @@ async def count_attempt(connection: asyncpg.Connection, key: bytes, window_ms: i
 async def forget_attempts(connection: asyncpg.Connection, key: bytes) -> None:
     """Begin a new window: somebody has signed in."""
     await connection.execute(_sql("forget_attempts"), key)
+
+
+async def audit_stranger(connection: asyncpg.Connection, who: str) -> None:
+    """A line of the audit log for an attempt to sign in with an address that nobody has, told as `who`, unless this
+    minute had `STRANGERS_A_MINUTE`. It costs what a line for a user does, but for a count.
+    """
+    await connection.execute(_sql("audit_stranger"), _STRANGERS, who, STRANGERS_A_MINUTE)
+
+
+async def audit_left_out(connection: asyncpg.Connection, limit: int) -> int:
+    """For up to `limit` minutes that are over, a line that says how many of such attempts have none, if any. How many
+    lines.
+    """
+    return _count(await connection.execute(_sql("audit_left_out"), _STRANGERS, STRANGERS_A_MINUTE, limit))
 
 
 async def insert_session(

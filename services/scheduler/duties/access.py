@@ -1,4 +1,6 @@
-"""Forgets what access leaves behind: sessions that have ended, attempts to sign in, and old lines of the audit log."""
+"""Forgets what access leaves behind: sessions that have ended, attempts to sign in, and old lines of the audit log. Of
+attempts that were only counted it tells there how many they were.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from collections.abc import Mapping
 
 from services.core.store.audit import prune_audit
 from services.core.store.database import Database
-from services.core.store.sessions import forget_sessions, forget_windows
+from services.core.store.sessions import audit_left_out, forget_sessions, forget_windows
 from services.scheduler.ticker import PeriodicDuty
 
 BATCH = 500
@@ -29,6 +31,7 @@ class ForgetAccess(PeriodicDuty):
         """Remove them. Raises Unavailable."""
         async with self._database.connection() as connection:
             return {
+                "left_out": await audit_left_out(connection, BATCH),
                 "sessions": await forget_sessions(connection, BATCH),
                 "attempts": await forget_windows(connection, _WINDOW_MS, BATCH),
                 "audit": await prune_audit(connection, self._audit_days, BATCH),

@@ -34,3 +34,29 @@ where s.id = o.id;
 delete from rt.login_window w using (
     select o.key from rt.login_window o where o.since < rt.now() - $1::bigint * interval '1 millisecond' order by o.since limit $2
 ) o where w.key = o.key;
+
+-- name: audit_stranger
+-- A line for the first so many of a minute, over all replicas. The minute is in the key: none begins another's count anew.
+with counted as (
+    insert into rt.login_window as w (key, attempts, since)
+    values ($1::bytea || int8send(rt.ms(rt.now()) / 60000), 1, rt.now())
+    on conflict (key) do update set attempts = w.attempts + 1
+    returning attempts
+)
+insert into rt.audit (tenant, actor, action, subject)
+select 0, $2::text, 'login.failed', $2 from counted where attempts <= $3::int;
+
+-- name: audit_left_out
+-- One line for each minute that had more, and is over since a minute: nobody counts in it any more.
+with ended as (
+    delete from rt.login_window w using (
+        select o.key from (select $1::bytea || int8send(rt.ms(rt.now()) / 60000 - 1) as upto offset 0) t,
+            lateral (select i.key from rt.login_window i where i.key > $1::bytea and i.key < t.upto
+                     order by i.key limit $3::int offset 0) o
+    ) o where w.key = o.key returning w.attempts - $2::int as more, w.since
+)
+insert into rt.audit (tenant, actor, action, subject)
+select 0, 'unknown', 'login.failed',
+    format('%s more with unknown addresses in a minute from %s', more,
+           to_char(since at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))
+from ended where more > 0 order by since;
