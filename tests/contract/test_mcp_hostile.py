@@ -98,6 +98,43 @@ async def test_what_is_no_message_is_a_bad_request(
     assert asked.requests == []
 
 
+@pytest.mark.parametrize("version", [None, "2025-11-25", MODERN])
+@pytest.mark.parametrize(
+    "id",
+    [
+        *("NaN", "Infinity", "-Infinity", "1e400", "-1e400", "1.5", "1.0", "1e2", "true", "null", "{}", "[1]"),
+        *('1, "id": NaN', 'NaN, "big": ' + "9" * 5_000),
+        None,
+    ],
+)
+async def test_a_call_that_could_not_be_answered_is_refused(
+    client: Client, asked: Asked, version: str | None, id: str | None
+) -> None:
+    for method in ("tools/call", "ping", "resources/list", "initialize"):
+        message = {**called("event_send", {"name": "paid"}), "method": method, "id": "HERE"}
+        raw = json.dumps(message)
+        raw = (
+            raw.replace(', "id": "HERE"', "").replace('"id": "HERE", ', "") if id is None else raw.replace('"HERE"', id)
+        )
+        assert "HERE" not in raw
+        said = {} if version is None else {**modern(message), "MCP-Protocol-Version": version}
+        reply = await post(client, raw=raw.encode(), headers=said)
+        assert (reply.status, reply.json["error"]["code"], reply.json["id"]) == (400, INVALID_REQUEST, None)
+    assert asked.requests == []
+
+
+@pytest.mark.parametrize("id", [0, -1, 10**40, "", "x", "NaN"])
+async def test_every_id_of_a_string_or_a_whole_number_is_answered(client: Client, asked: Asked, id: int | str) -> None:
+    reply = await post(client, {**called("event_send", {"name": "paid"}), "id": id})
+    assert (reply.status, reply.json["id"]) == (200, id)
+    assert len(asked.requests) == 1
+
+
+async def test_a_notification_is_accepted(client: Client) -> None:
+    for method in ("notifications/initialized", "notifications/cancelled", "notifications/x"):
+        assert (await post(client, {"jsonrpc": "2.0", "method": method})).status == 202
+
+
 @pytest.mark.parametrize("version", ["2020-01-01", "latest", "", "2025-06-18 ", "2026-07-28,2025-06-18"])
 async def test_a_version_that_is_not_spoken_is_refused(client: Client, asked: Asked, version: str) -> None:
     message = called("workflow_run_status", RUN)

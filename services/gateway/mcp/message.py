@@ -6,6 +6,7 @@ given the envelope alone, and that must be small.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,7 +18,8 @@ from services.core.domain.json_text import Raw, Reader
 from services.core.runtime.off_loop import SMALL_BYTES
 
 _AROUND_ARGUMENTS = 2
-_PARSE_ERROR = -32700
+_PARSE_ERROR, _INVALID_REQUEST = -32700, -32600
+_NOTIFICATION = "notifications/"
 _NO_ARGUMENTS = "{}"
 
 
@@ -31,11 +33,11 @@ class Message:
 
 
 class NoMessage(Exception):
-    """The body is no message; `answer` is what JSON-RPC says then."""
+    """The body is no message that can be answered; `answer` is what JSON-RPC says then."""
 
-    def __init__(self, fault: JsonError) -> None:
-        super().__init__(str(fault))
-        error = {"code": _PARSE_ERROR, "message": f"Parse error: {fault}"}
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        error = {"code": code, "message": message}
         self.answer = msgspec.json.encode({"jsonrpc": "2.0", "id": None, "error": error})
 
 
@@ -47,7 +49,8 @@ def parted(body: bytes) -> Message:
         reader.read(lambda: reader.members(walk.member))
     except JsonError as fault:
         if len(body) > SMALL_BYTES:
-            raise NoMessage(fault) from None
+            raise NoMessage(_PARSE_ERROR, f"Parse error: {fault}") from None
+        _check_id(body)
         return Message(body, fault, len(body))  # the server itself says what is wrong
     envelope = walk.envelope().encode()
     if len(envelope) > SMALL_BYTES:
@@ -55,7 +58,26 @@ def parted(body: bytes) -> Message:
             f"without the arguments of a tool a message is limited to {SMALL_BYTES} bytes, this has {len(envelope)}",
             reason="BODY_TOO_LARGE",
         )
+    _check_id(envelope)
     return Message(envelope, walk.arguments, len(body))
+
+
+def _check_id(envelope: bytes) -> None:
+    """Raises NoMessage for a request without an id, or with one that MCP does not allow: the SDK takes it for a
+    notification, says that it was accepted, and carries nothing out.
+    """
+    try:
+        # As leniently as the SDK reads it, and no integer is too long.
+        found = json.loads(envelope.decode(), parse_int=lambda _: 0)
+    except (ValueError, RecursionError):
+        return  # the server itself says what is wrong
+    if not isinstance(found, dict) or "method" not in found:
+        return
+    if "id" in found:
+        if type(found["id"]) not in (int, str):
+            raise NoMessage(_INVALID_REQUEST, "Invalid request: id must be a string or a whole number")
+    elif not str(found["method"]).startswith(_NOTIFICATION):
+        raise NoMessage(_INVALID_REQUEST, "Invalid request: without an id nothing is carried out")
 
 
 class _Walk:
