@@ -41,9 +41,9 @@ class ShowVersion(argparse.Action):
     """Prints which version of the engine is installed, and ends the program. Only who asks pays for looking it up."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
-        from importlib.metadata import version
+        from services.core.runtime.version import engine_version
 
-        sys.stdout.write(f"{parser.prog} {version('runr-engine')}\n")
+        sys.stdout.write(f"{parser.prog} {engine_version()}\n")
         parser.exit()
 
 

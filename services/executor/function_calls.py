@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
-
 from services.core.domain.endpoint import EndpointPolicy
 from services.core.runtime.clock import Clock
 from services.core.runtime.lifecycle import Component
 from services.core.runtime.settings import FunctionSettings
+from services.core.runtime.version import engine_version
 from services.executor.function_client import FunctionClient, HttpFunctionClient
 
 
@@ -20,7 +19,7 @@ class FunctionCalls(Component):
         self._client = HttpFunctionClient(
             policy=EndpointPolicy(settings.allow_private, settings.allowed_networks),
             unix_seconds=lambda: clock.unix_ms() // 1000,
-            version=version("runr-engine"),
+            version=engine_version(),
             connect_timeout_s=settings.connect_timeout_s,
         )
         self._open = False

@@ -9,6 +9,7 @@ from aiohttp import web
 from services.core.runtime.health import Health
 from services.core.runtime.metrics import Metrics
 from services.core.runtime.telemetry import Telemetry
+from services.core.runtime.version import engine_version
 from services.gateway.backends import Backends
 from services.gateway.endpoint import Bounds, Handler, endpoint
 from services.gateway.event_stream import DRAINING, stream_endpoint
@@ -83,7 +84,12 @@ async def _healthz(_: web.Request) -> web.StreamResponse:
 def _readyz(health: Health) -> Handler:
     async def handle(_: web.Request) -> web.StreamResponse:
         ready, report = await health.readiness()
-        body = {"status": "ready" if ready else "not_ready", "service": "gateway", "checks": dict(report)}
+        body = {
+            "status": "ready" if ready else "not_ready",
+            "service": "gateway",
+            "version": engine_version(),
+            "checks": dict(report),
+        }
         return web.json_response(body, status=200 if ready else 503)
 
     return handle

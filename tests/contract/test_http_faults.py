@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from importlib.metadata import version
 from typing import Any
 
 import aiohttp
@@ -30,7 +31,8 @@ async def get_run(request: Any, context: Any) -> Any:
 async def test_a_service_that_is_away_is_503_and_is_found_again() -> None:
     async with gateway({"run.GetRun": get_run}) as client:
         assert (await client.call("GET", "/api/runs/r")).status == 200
-        assert (await client.call("GET", "/readyz")).status == 200
+        ready = await client.call("GET", "/readyz")
+        assert (ready.status, ready.json["version"]) == (200, version("runr-engine"))
         await client.server.stop()
         away = await client.call("GET", "/api/runs/r")
         away.problem(503)

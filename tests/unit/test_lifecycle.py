@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from importlib.metadata import version
 
 import aiohttp
 import pytest
@@ -190,6 +191,8 @@ async def test_readiness_over_http_names_the_dependency_and_no_secret() -> None:
             assert await readyz() == (503, {"process": "starting", "postgres": "ok"})
             health.set_started()
             assert await readyz() == (200, {"process": "ok", "postgres": "ok"})
+            async with client.get("/readyz") as answer:
+                assert (await answer.json())["version"] == version("runr-engine")
             state["error"] = OSError("password=hunter2")
             assert await readyz() == (503, {"process": "ok", "postgres": "OSError"})
             state["error"] = NotReady("clock is 6 s off")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from importlib.metadata import version
 
 import pytest
 from hypothesis import given
@@ -55,6 +56,12 @@ async def test_everything_that_is_counted_is_told_with_its_service() -> None:
     assert samples[key("test_took_seconds_bucket", service="ingest", le="+Inf")] == 4
     assert samples[key("test_took_seconds_count", service="ingest")] == 4
     assert samples[key("test_took_seconds_sum", service="ingest")] == pytest.approx(7.65)
+
+
+async def test_every_service_tells_which_version_it_is() -> None:
+    samples = read(await text_of(Metrics("gateway"), Metrics("ingest")))
+    for service in ("gateway", "ingest"):
+        assert samples[key("runr_build_info", service=service, version=version("runr-engine"))] == 1
 
 
 async def test_the_process_itself_is_told_too() -> None:
@@ -158,5 +165,5 @@ def test_every_metric_is_named_as_prometheus_asks() -> None:
 
 def test_no_metric_grows_with_what_users_do() -> None:
     bounded = {"service", "process", "pool", "state", "method", "code", "route", "status", "outcome", "source", "kind"}
-    bounded |= {"served_by", "duty", "what"}
+    bounded |= {"served_by", "duty", "what", "version"}
     assert {label for metric in METRICS for label in metric.labels} <= bounded

@@ -12,7 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from services.core.runtime.metric_table import BUILD_INFO
 from services.core.runtime.metrics import Family, Metric, Metrics
+from services.core.runtime.version import engine_version
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric as PrometheusFamily
@@ -36,7 +38,7 @@ class Exposition:
         for metrics in self._services:
             for family in metrics.families():
                 parts[family.metric].append((metrics.service, family))
-        return await asyncio.to_thread(_written, parts)
+        return await asyncio.to_thread(_written, parts, [metrics.service for metrics in self._services])
 
 
 class _Collector:
@@ -50,11 +52,13 @@ class _Collector:
             yield _family(metric, self._parts[metric])
 
 
-def _written(parts: _Parts) -> bytes:
+def _written(parts: dict[Metric, list[tuple[str, Family]]], services: Iterable[str]) -> bytes:
     from prometheus_client.exposition import generate_latest
     from prometheus_client.process_collector import ProcessCollector
     from prometheus_client.registry import CollectorRegistry
 
+    build = Family(BUILD_INFO, {(engine_version(),): 1}, {})
+    parts[BUILD_INFO] = [(service, build) for service in services]
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collector(parts))
     ProcessCollector(registry=registry)

@@ -18,6 +18,7 @@ from typing import Any
 from services.core.runtime.accepting import accept_no_more
 from services.core.runtime.health import Health
 from services.core.runtime.parse import Address
+from services.core.runtime.version import engine_version
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +120,12 @@ class HealthServer:
         if path == "/metrics" and self._metrics is not None:
             return _answer(HTTPStatus.OK, await self._metrics(), METRICS_TYPE, has_body=method == "GET")
         ready, report = await self._health.readiness()
-        body = {"status": "ready" if ready else "not_ready", "service": self._service, "checks": dict(report)}
+        body = {
+            "status": "ready" if ready else "not_ready",
+            "service": self._service,
+            "version": engine_version(),
+            "checks": dict(report),
+        }
         status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
         return _response(status, body, has_body=method == "GET")
 

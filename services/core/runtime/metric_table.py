@@ -10,6 +10,7 @@ _QUICK_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 _CALL_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 # Every service.
+BUILD_INFO = Metric("runr_build_info", "gauge", "Always 1: its label is the version of the engine.", ("version",))
 LOOP_LAG = Metric(
     "runr_event_loop_lag_seconds",
     "histogram",

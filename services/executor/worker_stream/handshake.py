@@ -6,7 +6,6 @@ import hashlib
 import hmac
 import secrets
 from dataclasses import dataclass
-from importlib.metadata import version
 from uuid import UUID
 
 from runr.workflows.v1 import worker_service_pb2 as pb
@@ -18,6 +17,7 @@ from services.core.domain.safe_text import cut, storable
 from services.core.engine.definitions import DefinitionsCache, ProjectEntry
 from services.core.engine.sync import Syncer, WorkerList
 from services.core.runtime.off_loop import OffLoop
+from services.core.runtime.version import engine_version
 from services.core.store.access import find_tenant
 from services.core.store.database import Database
 from services.executor.worker_stream.session import MAX_CREDITS, MAX_INBOX_BYTES
@@ -115,7 +115,7 @@ class Handshake:
         ack = pb.HelloAck(
             protocol=PROTOCOL,
             features=sorted(FEATURES & set(hello.features)),
-            engine_version=version("runr-engine"),
+            engine_version=engine_version(),
             max_unacked_bytes=MAX_INBOX_BYTES,
             definitions=_OUTCOMES[known.outcome],
             warnings=known.warnings,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from importlib.metadata import version
 from typing import Any
 
+from services.core.runtime.version import engine_version
 from services.gateway.openapi.operation import operation, problem_responses
 from services.gateway.openapi.schemas import Schema, Schemas
 from services.gateway.route import Route
@@ -90,7 +90,7 @@ def describe(routes: Iterable[Route], *, base: str, session_cookie: str) -> Sche
     paths |= _OTHERS
     return {
         "openapi": "3.1.0",
-        "info": {"title": "RunR workflows", "version": version("runr-engine"), "description": _ABOUT},
+        "info": {"title": "RunR workflows", "version": engine_version(), "description": _ABOUT},
         "servers": [{"url": base}],
         "paths": paths,
         "components": {
