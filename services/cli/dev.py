@@ -81,8 +81,14 @@ class Dev:
         try:
             await migrate(self.environ["DATABASE_URL"])
         except MigrationMismatch as error:
-            told = f"{error}: the database of {self._home.path} belongs to another version of RunR"
-            raise Failure(f"{told}; RUNR_HOME may name another folder") from error
+            if self._given.get("DATABASE_URL"):
+                raise Failure(
+                    f"{error}: the database that DATABASE_URL names belongs to another version of RunR; name another"
+                ) from error
+            raise Failure(
+                f"{error}: the database of {self._home.path} belongs to another version of RunR;"
+                " RUNR_HOME may name another folder, or delete this one if nothing in it is needed any more"
+            ) from error
 
     async def _open_servers(self) -> None:
         given = {"postgres": "DATABASE_URL", "nats": "NATS_URL"}

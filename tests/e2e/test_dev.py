@@ -41,10 +41,10 @@ def environ_for(home: Home) -> dict[str, str]:
     return {**python_environ(kept), "RUNR_HOME": str(home.path)}
 
 
-def runr(home: Home, *arguments: str) -> subprocess.CompletedProcess[str]:
+def runr(home: Home, *arguments: str, **given: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         python_command("services.cli.main", *arguments),
-        env=environ_for(home),
+        env={**environ_for(home), **given},
         capture_output=True,
         text=True,
         timeout=120,
@@ -150,9 +150,15 @@ def test_data_and_token_survive_a_restart_and_sigterm_leaves_nothing(home: Home)
         socket.create_connection((host, int(port)), DEADLINE_S).close()
         assert again.call(f"/api/events/{event_id}")["name"] == "order.created"
         again.becomes_another_version()
+        with dev_home() as other:
+            refused = runr(other, "dev", DATABASE_URL=again.about["database_url"])
+        assert refused.returncode == 1
+        assert "the database that DATABASE_URL names belongs to another version of RunR" in refused.stderr
+        assert "delete" not in refused.stderr
     refused = runr(home, "dev")
     assert refused.returncode == 1
     assert f"the database of {home.path} belongs to another version of RunR" in refused.stderr
+    assert "or delete this one if nothing in it is needed any more" in refused.stderr
 
 
 def test_whatever_is_killed_comes_back(home: Home) -> None:

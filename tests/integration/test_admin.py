@@ -105,6 +105,17 @@ def test_the_first_tenant_its_owner_and_a_token(admin: Admin, postgres_url: str)
         authenticate(postgres_url, created.out.strip())
 
 
+@pytest.mark.parametrize("line", ["", "\n", "\r\n"])
+def test_who_gives_no_password_is_told_how_to_have_one_made(admin: Admin, postgres_url: str, line: str) -> None:
+    said = admin("user", "create", "ann@example.com", line=line)
+    assert (said.code, said.out) == (2, "")
+    assert said.err == "runr admin: there is no password on stdin: --generate makes one up and prints it\n"
+    assert rows(postgres_url, "select email from rt.users") == []
+    ok(admin("user", "create", "ann@example.com", line=f"{PASSWORD}\n"))
+    assert admin("user", "password", "ann@example.com", line=line).err == said.err
+    assert fits(postgres_url, "ann@example.com", PASSWORD)
+
+
 def test_a_token_of_the_installation_may_what_it_was_given(admin: Admin, postgres_url: str) -> None:
     ok(admin("tenant", "create", "acme"))
     words = ("token", "create", "ci", "--tenant", "acme", "--ability", "events.send", "--ability", "workflows.view")
@@ -184,7 +195,7 @@ FAULTS = (
     (("tenant", "disable", "nowhere"), "", 1, "there is no tenant nowhere: `runr admin tenant list`"),
     (("user", "create", "no address"), f"{PASSWORD}\n", 1, "email: must be an e-mail address"),
     (("user", "create", "new@example.com"), "short\n", 1, "password: must have at least 12 characters"),
-    (("user", "create", "new@example.com"), "", 1, "password: must be a password"),
+    (("user", "create", "new@example.com"), "", 2, "--generate"),
     (("user", "create", "ANN@example.com", "--no-password"), "", 1, "there is a user ANN@example.com already"),
     (("user", "create", "new@example.com", "--role", "viewer"), "", 2, "--tenant"),
     (("user", "password", "nobody@example.com"), f"{PASSWORD}\n", 1, "there is no user nobody@example.com"),

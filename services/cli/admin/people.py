@@ -135,7 +135,10 @@ async def _password(*, generate: bool) -> str:
     if generate:
         return secrets.token_urlsafe(_GENERATED_BYTES)
     if not sys.stdin.isatty():
-        return str(await asyncio.to_thread(sys.stdin.readline)).rstrip("\r\n")
+        line = str(await asyncio.to_thread(sys.stdin.readline)).rstrip("\r\n")
+        if not line:
+            raise Failure("there is no password on stdin: --generate makes one up and prints it", EXIT_USAGE)
+        return line
     password = str(await asyncio.to_thread(getpass.getpass, "Password: "))
     if password != await asyncio.to_thread(getpass.getpass, "Again: "):
         raise Failure("the two are not the same", EXIT_USAGE)
