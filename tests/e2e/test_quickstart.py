@@ -95,10 +95,11 @@ async def say(shell: asyncio.subprocess.Process, block: str) -> str:
     """What a block prints."""
     assert shell.stdin is not None
     assert shell.stdout is not None
-    shell.stdin.write(f"{block}\necho\necho '{MARK}'\n".encode())
+    shell.stdin.write(f"{block}\necho '{MARK}'\n".encode())
     lines: list[str] = []
     async with asyncio.timeout(BLOCK_S):
         while (line := (await shell.stdout.readline()).decode()).strip() != MARK:
             assert line, f"the shell has ended in:\n{block}"
+            assert MARK not in line, f"a prompt would stick to what this says:\n{block}"
             lines.append(line)
     return "".join(lines).strip()
