@@ -139,5 +139,5 @@ def test_without_the_client_of_redis_the_command_says_how_to_get_it(monkeypatch:
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "redis", None)
     given: argparse.Namespace = parser().parse_args(["queue", "consume", "--stream", STREAM])
-    with pytest.raises(Failure, match=r"pip install 'runr-engine\[redis\]'"):
+    with pytest.raises(Failure, match=r"pip install ./proto '\.\[redis\]'"):
         command.consume({"RUNR_QUEUE_URL": f"http://127.0.0.1:9{PATH}"}, given)
