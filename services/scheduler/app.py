@@ -227,7 +227,7 @@ def _duties(
         Arming(look_backs),
         glance.wakes("queued", Rehint(database, hints, bus.pending)),
         FoldUsage(database),
-        ForgetAccess(database, settings.retention.audit_days),
+        ForgetAccess(database, settings.retention.audit_days, settings.sessions.login_window_ms),
         ForgetOwners(database),
         ForgetWrites(NamedWrites(database)),
         ForgetPaths(database),

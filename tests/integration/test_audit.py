@@ -19,6 +19,8 @@ from tests.support.tenancy import BOOTSTRAP_TOKEN, database, sealer, tenant
 
 __all__ = ["database", "sealer", "tenant"]
 
+WINDOW_MS = 2 * 3_600_000
+
 
 @pytest.fixture
 async def stage(database: Database, sealer: Sealer, tenant: int) -> AsyncIterator[Stage]:
@@ -91,7 +93,7 @@ async def test_strangers_fill_no_log(stage: Stage, tenant: int) -> None:
 
     many = STRANGERS_A_MINUTE * 3
     await asyncio.gather(*(attempt(number) for number in range(many)))
-    duty = ForgetAccess(stage.database, 400)
+    duty = ForgetAccess(stage.database, 400, WINDOW_MS)
     async with stage.database.connection() as connection:
         minutes = [
             row["attempts"] for row in await connection.fetch("select attempts from rt.login_window order by key")
@@ -169,7 +171,7 @@ async def test_only_age_removes_lines(stage: Stage, tenant: int) -> None:
                 str(days),
                 days,
             )
-        duty = ForgetAccess(stage.database, 400)
+        duty = ForgetAccess(stage.database, 400, WINDOW_MS)
         assert (await duty.run_once())["audit"] == 1
         assert (await duty.run_once())["audit"] == 0
         assert [subject for _, subject in await stage.audit(tenant)] == ["400", "399", "0"]
@@ -190,8 +192,10 @@ async def test_ended_sessions_and_old_attempts_are_forgotten(stage: Stage, tenan
             "update rt.session set expires_at = rt.now() - interval '1 s'"
             " where id = (select id from rt.session order by id limit 1)"
         )
-        duty = ForgetAccess(stage.database, 400)
+        duty = ForgetAccess(stage.database, 400, WINDOW_MS)
         assert await duty.run_once() == {"left_out": 0, "sessions": 1, "attempts": 0, "audit": 0}
-        await connection.execute("update rt.login_window set since = since - interval '2 days'")
+        await connection.execute("update rt.login_window set since = since - interval '90 minutes'")
+        assert (await duty.run_once())["attempts"] == 0
+        await connection.execute("update rt.login_window set since = since - interval '30 minutes'")
         assert await duty.run_once() == {"left_out": 0, "sessions": 0, "attempts": 1, "audit": 0}
         assert await connection.fetchval("select count(*) from rt.session") == 1

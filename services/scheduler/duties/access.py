@@ -13,8 +13,10 @@ from services.scheduler.ticker import PeriodicDuty
 
 BATCH = 500
 
-# The longest window that can be set.
-_WINDOW_MS = 86_400_000
+# Anybody may leave attempts: these are more than passwords can be looked at in a period.
+_ATTEMPTS = 5_000
+# Longer than what is counted of strangers is kept, until it is told in the audit log.
+_LEAST_MS = 3_600_000
 
 
 class ForgetAccess(PeriodicDuty):
@@ -23,9 +25,11 @@ class ForgetAccess(PeriodicDuty):
     name = "access"
     period_s = 30.0
 
-    def __init__(self, database: Database, audit_days: int) -> None:
+    def __init__(self, database: Database, audit_days: int, window_ms: int) -> None:
+        """`window_ms` is how long attempts count."""
         self._database = database
         self._audit_days = audit_days
+        self._age_ms = max(window_ms, _LEAST_MS)
 
     async def run_once(self) -> Mapping[str, int]:
         """Remove them. Raises Unavailable."""
@@ -33,6 +37,6 @@ class ForgetAccess(PeriodicDuty):
             return {
                 "left_out": await audit_left_out(connection, BATCH),
                 "sessions": await forget_sessions(connection, BATCH),
-                "attempts": await forget_windows(connection, _WINDOW_MS, BATCH),
+                "attempts": await forget_windows(connection, self._age_ms, _ATTEMPTS),
                 "audit": await prune_audit(connection, self._audit_days, BATCH),
             }
