@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from itertools import count
 from typing import Any
 
 import pytest
@@ -14,30 +12,14 @@ from services.cli.queue.stream import ConsumerGroup, connect
 from services.core.runtime.lifecycle import StartRefused
 from tests.support.bridge_sink import Bridge, bridge
 from tests.support.consuming import DEAD, GROUP, STREAM, add, consuming, pending, settled
-from tests.support.redis_server import BRANDS, Brand, RedisServer
+from tests.support.redis_server import RedisServer, redis, server
 
-
-@pytest.fixture(params=BRANDS)
-async def server(request: pytest.FixtureRequest) -> AsyncIterator[RedisServer]:
-    brand: Brand = request.param
-    async with RedisServer(brand) as made:
-        yield made
-
-
-@pytest.fixture
-async def redis() -> AsyncIterator[RedisServer]:
-    """One of them, where both behave the same."""
-    async with RedisServer("redis") as made:
-        yield made
+__all__ = ["redis", "server"]
 
 
 async def letters(server: RedisServer) -> list[dict[str, str]]:
     found = await server.client.xrange(DEAD)
     return [{name.decode(): value.decode() for name, value in fields.items()} for _, fields in found]
-
-
-def _has(accepted: int) -> Callable[[Bridge], bool]:
-    return lambda sink: len(sink.accepted) >= accepted
 
 
 async def test_every_entry_is_delivered_once_and_acknowledged(server: RedisServer) -> None:
@@ -298,53 +280,6 @@ async def test_a_consumer_that_drains_while_the_engine_is_away_leaves_everything
     async with bridge() as sink, consuming(redis, sink):
         await sink.until(lambda sink: set(sink.accepted) == set(ids))
         await settled(redis)
-
-
-async def test_a_redis_that_is_killed_loses_nothing(server: RedisServer) -> None:
-    numbers = count()
-
-    async def produce(stop: asyncio.Event, made: list[str]) -> None:
-        while not stop.is_set():
-            made.extend(await add(server, number=str(next(numbers))))
-            await asyncio.sleep(0.002)
-
-    made: list[str] = []
-    async with bridge() as sink, consuming(server, sink, in_flight=4, claim_after_s=0.5):
-        for _ in range(2):
-            stop = asyncio.Event()
-            producing = asyncio.create_task(produce(stop, made))
-            reached = len(sink.accepted) + 20
-            await sink.until(_has(reached))
-            stop.set()
-            await producing
-            await server.kill()
-            await server.start()
-        made += await add(server)
-        await sink.until(lambda sink: set(sink.accepted) == set(made))
-        await settled(server)
-
-
-async def test_a_redis_that_has_lost_everything_gets_its_group_again() -> None:
-    async with RedisServer(forgets=True) as server, bridge() as sink, consuming(server, sink, claim_after_s=0.5):
-        await add(server)
-        await sink.until(lambda sink: len(sink.accepted) == 1)
-        await server.kill()
-        await server.start()
-        await add(server)
-        await sink.until(lambda sink: len(sink.accepted) == 2)
-        await settled(server)
-
-
-async def test_a_redis_that_stands_still_is_waited_for(redis: RedisServer) -> None:
-    async with bridge() as sink, consuming(redis, sink, claim_after_s=0.5):
-        await add(redis)
-        await sink.until(lambda sink: len(sink.accepted) == 1)
-        redis.freeze()
-        adding = asyncio.create_task(add(redis))
-        await asyncio.sleep(0.3)
-        redis.thaw()
-        await adding
-        await sink.until(lambda sink: len(sink.accepted) == 2)
 
 
 async def test_several_consumers_share_the_entries(redis: RedisServer) -> None:

@@ -15,10 +15,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
+import pytest
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
@@ -123,3 +125,17 @@ def _program(brand: Brand) -> Path:
     (program,) = Path(found.origin).parent.rglob(f"{brand}-server")
     assert os.access(program, os.X_OK)
     return program
+
+
+@pytest.fixture(params=BRANDS)
+async def server(request: pytest.FixtureRequest) -> AsyncIterator[RedisServer]:
+    brand: Brand = request.param
+    async with RedisServer(brand) as made:
+        yield made
+
+
+@pytest.fixture
+async def redis() -> AsyncIterator[RedisServer]:
+    """One of them, where both behave the same."""
+    async with RedisServer("redis") as made:
+        yield made
