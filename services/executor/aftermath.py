@@ -25,8 +25,9 @@ from services.core.engine.send_events import SendEventMarks, SendMark
 from services.core.runtime.clock import Clock
 from services.core.store.commit_item import CommitItem, Committed
 from services.core.store.database import Database
+from services.executor.asleep import Asleep
 from services.executor.lease import Lease
-from services.executor.own_timers import Keep, keeps_none
+from services.executor.own_timers import Keep, Timer, keeps_none
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +86,7 @@ class Aftermath:
         if not gated and done.st == "q" and decision.status is not Status.RUNNING and item.end_row is None:
             self._ready.append(lease.run)  # let go over a delivery: ready again at once
         if item.wait_rows:
-            self._set_timers(item)
+            self._set_timers(lease, item, done)
         for row in item.wait_rows:
             if row.arming:
                 self._look_backs.offer(row.tenant, row.id)
@@ -100,7 +101,7 @@ class Aftermath:
         if self._has_send_marks or self._has_run_marks or self._has_run_events:
             self._wake.set()
 
-    def _set_timers(self, item: CommitItem) -> None:
+    def _set_timers(self, lease: Lease, item: CommitItem, done: Committed) -> None:
         """Whoever is to fire the waits of this commit hears of it."""
         now = self._clock.unix_ms()
         told = now if item.told_s is None else now - (self._clock.monotonic() - item.told_s) * 1_000
@@ -109,8 +110,11 @@ class Aftermath:
             if by_ms is None or by_ms > now + TIMER_HORIZON_MS:
                 continue
             due_ms = by_ms if row.delay_ms is None else told + row.delay_ms + _STORED_MS
-            if row.kind not in _OWN or not self.keep_timer(row.id, row.run, due_ms, by_ms):
-                self._timers.append((row.run, by_ms))
+            if row.kind in _OWN:
+                asleep = Asleep.of(lease, item, done, row)
+                if self.keep_timer(Timer(due_ms, by_ms, row.id, row.run, asleep)):
+                    continue
+            self._timers.append((row.run, by_ms))
 
     async def run(self) -> None:
         """Carry out what was noted, until cancelled."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from uuid import UUID
@@ -22,6 +22,7 @@ from services.core.engine.definitions import DefinitionsCache
 from services.core.store.database import Database
 from services.core.store.queries import queries, tenant_query
 from services.executor.arriving import Arriving
+from services.executor.asleep import Asleep
 from services.executor.fair_share import more, shares
 from services.executor.lease import Lease
 from services.executor.load import load_leases
@@ -149,8 +150,10 @@ class Claimer:
             if self._hinted and self._free() > 0:
                 self._wake.set()  # the look came first
 
-    async def wake(self, waits: Sequence[UUID], *, traced: bool) -> Woken:
-        """Fire what is due of these timers, and take those of the runs that there is room for. Raises Unavailable."""
+    async def wake(self, waits: Sequence[UUID], asleep: Mapping[UUID, Asleep], *, traced: bool) -> Woken:
+        """Fire what is due of these timers, and take those of the runs that there is room for. `asleep`: what is
+        remembered of them. Raises Unavailable.
+        """
         async with self._database.connection() as connection, AsyncExitStack() as alone:
             await alone.enter_async_context(self._one_by_one)
             begun_ns = self._spans.now_ns()
@@ -160,7 +163,7 @@ class Claimer:
                 queries("executor")["wake"], self._owner, waits, traced, room, *shares
             )
             woken = Woken.of(rows)
-            runs = [run for run in woken.runs if not run["pooled"]]
+            runs = self._go_on([run for run in woken.runs if not run["pooled"]], asleep, begun_ns)
             self._coming += len(runs)
             if not self._shared:
                 await alone.aclose()  # others may claim while these are read
@@ -170,6 +173,21 @@ class Claimer:
                 self._coming -= len(runs)
         self._pools.seen([run for run in woken.runs if run["pooled"]])
         return woken
+
+    def _go_on(
+        self, rows: Sequence[asyncpg.Record], asleep: Mapping[UUID, Asleep], begun_ns: int
+    ) -> Sequence[asyncpg.Record]:
+        """Hand out the leases of those of which all is known; the others."""
+        unread = []
+        for row in rows:
+            remembered = asleep.get(row["id"])
+            lease = None if remembered is None else remembered.woken(row)
+            if lease is None:
+                unread.append(row)
+                continue
+            self._spans.claimed(lease, begun_ns, found_by="timer")
+            self._accept(lease)
+        return unread
 
     def _free(self) -> int:
         """How many runs there is room for, beside those that are claimed and being read."""

@@ -21,6 +21,7 @@ from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints
 from services.core.engine.run_traces import RunTraces
 from services.core.store.database_clock import DatabaseClock
+from services.executor.asleep import Asleep
 from services.executor.claim import Claimer, Woken
 
 log = logging.getLogger(__name__)
@@ -29,17 +30,22 @@ _MOST = 20_000
 _BATCH = 256
 _AT_ONCE = 2
 """While the runs of one call are read, the next call fires more."""
+_KEPT_BYTES = 16 * 1024 * 1024
 _AGAIN_MS = (2, 5, 20, 50, 200)
 """Pauses before a timer is tried again whose run another transaction holds. Then it is left to the schedulers."""
 
 
 class Timer(NamedTuple):
-    """A wait that is due at about `due_ms` by the database's clock (unix), and at `by_ms` for certain."""
+    """A wait that is due at about `due_ms` by the database's clock (unix), and at `by_ms` for certain.
+
+    `asleep`: what is remembered of its run.
+    """
 
     due_ms: float
     by_ms: int
     wait: UUID
     run: UUID
+    asleep: Asleep | None = None
     tries: int = 0
 
 
@@ -53,21 +59,24 @@ class OwnTimers:
         self._traces = traces
         self._clock = clock
         self._heap: list[Timer] = []
+        self._kept_bytes = 0
         self._nearer = asyncio.Event()
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._over = False
 
-    def keep(self, wait: UUID, run: UUID, due_ms: float, by_ms: int) -> bool:
-        """Fire it when it is due: see `Timer`. False: it is a scheduler's."""
+    def keep(self, timer: Timer) -> bool:
+        """Fire it when it is due. False: it is a scheduler's."""
         if self._over or len(self._heap) >= _MOST:
             return False
-        self._add(Timer(due_ms, by_ms, wait, run))
+        if timer.asleep is not None and self._kept_bytes + timer.asleep.size > _KEPT_BYTES:
+            timer = timer._replace(asleep=None)
+        self._add(timer)
         return True
 
     def hand_over(self) -> None:
         """Keep none any more: the schedulers are told of those that are held."""
         self._over = True
-        heap, self._heap = self._heap, []
+        heap, self._heap, self._kept_bytes = self._heap, [], 0
         for timer in heap:
             self._hints.timers(timer.run, timer.by_ms)
 
@@ -103,6 +112,7 @@ class OwnTimers:
 
     def _add(self, timer: Timer) -> None:
         heapq.heappush(self._heap, timer)
+        self._kept_bytes += 0 if timer.asleep is None else timer.asleep.size
         if self._heap[0] is timer:
             self._nearer.set()
 
@@ -111,11 +121,13 @@ class OwnTimers:
         due: dict[UUID, Timer] = {}
         while self._heap and self._heap[0].due_ms <= now_ms and len(due) < _BATCH:
             timer = heapq.heappop(self._heap)
+            self._kept_bytes -= 0 if timer.asleep is None else timer.asleep.size
             due[timer.wait] = timer
         return due
 
     async def _fire(self, due: dict[UUID, Timer]) -> None:
-        woken = await self._claimer.wake(list(due), traced=self._traces.enabled)
+        asleep = {timer.run: timer.asleep for timer in due.values() if timer.asleep is not None}
+        woken = await self._claimer.wake(list(due), asleep, traced=self._traces.enabled)
         now_ms = self._clock.unix_ms()
         for wait, left_ms in woken.left:
             timer = due[wait]
@@ -138,10 +150,10 @@ class OwnTimers:
         await self._gates.grant((row["ga"], row["gb"]) for row in free)
 
 
-Keep = Callable[[UUID, UUID, float, int], bool]
+Keep = Callable[[Timer], bool]
 """`OwnTimers.keep`."""
 
 
-def keeps_none(_wait: UUID, _run: UUID, _due_ms: float, _by_ms: int) -> bool:
+def keeps_none(_timer: Timer) -> bool:
     """All timers are the schedulers'."""
     return False
