@@ -66,12 +66,14 @@ async def kill(process: asyncio.subprocess.Process) -> None:
     await process.wait()
 
 
-async def until(holds: Callable[[], Awaitable[bool]], *, within_s: float, what: str, every_s: float = _POLL_S) -> None:
-    """Returns when `holds` says so. Raises NotReady naming `what`."""
+async def until(
+    holds: Callable[[], Awaitable[bool]], *, within_s: float, what: str, every_s: float | Callable[[], float] = _POLL_S
+) -> None:
+    """Returns when `holds` says so. It is asked every so many seconds. Raises NotReady naming `what`."""
     try:
         async with asyncio.timeout(within_s):
             while not await holds():
-                await asyncio.sleep(every_s)
+                await asyncio.sleep(every_s if isinstance(every_s, float) else every_s())
     except TimeoutError:
         raise NotReady(f"{what}: not so within {within_s:g} s") from None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ SERVICES = ("gateway", "ingest", "scheduler", "executor")
 SERVERS = ("postgres", "nats")
 
 _UP_S = 90.0
+_LOOK_S = 0.25
 _NOT_INHERITED = ("RUNR_", "WORKFLOWS_", "OTEL_", "DATABASE_URL", "NATS_URL")
 _KEPT = ("RUNR_POSTGRES_BIN", "RUNR_NATS_BIN", "RUNR_EXECUTOR_SLOTS")
 
@@ -76,14 +78,22 @@ class BenchStack:
     ) -> None:
         """Returns when so many runs created after `mark` have completed. Raises NotReady.
 
-        Nobody looks before `not_before_s` have passed: looking costs what is measured.
+        Nobody looks before `not_before_s` have passed, and the less often the more are missing: looking costs what is
+        measured.
         """
+        began, seen = time.monotonic(), 0
 
         async def ended() -> bool:
-            return await self.ended_since(mark) >= count
+            nonlocal seen
+            seen = await self.ended_since(mark)
+            return seen >= count
+
+        def pause_s() -> float:
+            left_s = (time.monotonic() - began) * (count - seen) / seen if seen else 0.0
+            return max(every_s, min(left_s / 4, _LOOK_S))
 
         await asyncio.sleep(not_before_s)
-        await until(ended, within_s=within_s, what=f"{count} runs completed", every_s=every_s)
+        await until(ended, within_s=within_s, what=f"{count} runs completed", every_s=pause_s)
 
     async def until_run_ended(self, run: str, *, within_s: float, not_before_s: float) -> None:
         """Returns when the run has ended. Nobody looks before `not_before_s` have passed, and then for one row only:
