@@ -13,12 +13,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import aiohttp
 
 from services.core.runtime.parent import PARENT_PIPE
 from services.core.runtime.python_child import python_command, python_environ
+from tests.support import forked
 
 READY_S = 60.0
 END_S = 60.0
@@ -46,7 +48,7 @@ class Child:
         self.health = health
         self._environ = {**python_environ(environ), "RUNR_HEALTH_ADDR": health, PARENT_PIPE: "1"}
         self._log = log
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: forked.Process | None = None
         self._guard: subprocess.Popen[bytes] | None = None
 
     @property
@@ -65,13 +67,7 @@ class Child:
         """Start the process; `ready` waits for it."""
         assert not self.runs, f"{self.name} runs already"
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command,
-                env=self._environ,
-                stdin=subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,
-            )
+            self._process = forked.start(self._command, environ=self._environ, stderr=log)
 
     async def ready(self, timeout_s: float = READY_S) -> None:
         """Wait until it says that it may get work. Raises AssertionError with the reason and the end of its log."""
@@ -90,8 +86,9 @@ class Child:
         raise AssertionError(f"{self.name} is not ready: {reason}\n{self.log_tail()}")
 
     def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
-        """Send a signal."""
-        os.kill(self.pid, number)
+        """Send a signal. One that has just ended does not notice."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)
 
     async def ended(self, timeout_s: float = END_S) -> int:
         """Wait for the end of the process; its exit code."""

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 from services.core.runtime.python_child import python_command, python_environ
+from tests.support import forked
 from tests.support.rest import Rest
 
 _LIMIT_S = 90
@@ -53,13 +58,22 @@ class Shell:
         return said
 
     def _run(self, words: tuple[str, ...], stdin: str) -> Said:
-        ended = subprocess.run(
-            python_command("services.cli.main", *words),
-            env=python_environ(self.environ),
-            cwd=self._folder,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=_LIMIT_S,
-        )
-        return Said(ended.returncode, ended.stdout, ended.stderr)
+        command = python_command("services.cli.main", *words)
+        with TemporaryFile() as out, TemporaryFile() as err:
+            process = forked.start(
+                command, environ=python_environ(self.environ), cwd=self._folder, stdout=out, stderr=err
+            )
+            assert process.stdin is not None
+            with suppress(BrokenPipeError), process.stdin:
+                process.stdin.write(stdin.encode())
+            try:
+                code = process.wait(_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                os.kill(process.pid, signal.SIGKILL)
+                raise
+            return Said(code, _read(out), _read(err))
+
+
+def _read(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode()
