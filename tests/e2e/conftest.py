@@ -50,7 +50,8 @@ def transport(request: pytest.FixtureRequest) -> Transport:
 @pytest.fixture
 async def rest(stack: Stack, transport: Transport) -> AsyncIterator[Rest]:
     """A client in a new tenant, whose project `default` has no code yet."""
-    await stack.revive()
+    if not stack.stands:
+        await stack.revive()
     async with stack.tenant(transport) as client:
         yield client
 

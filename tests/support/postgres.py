@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
@@ -50,14 +50,44 @@ async def execute(url: str, statement: str) -> None:
         await connection.close()
 
 
-class Databases:
-    """Makes and drops databases of the session's server, over one connection in a loop and thread of its own."""
+class KeptConnection:
+    """One connection that tests share, whatever their loops: it has a loop and a thread of its own, and is made anew
+    where a test has stopped the server meanwhile.
+    """
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._thread = ThreadPoolExecutor(1)
         self._runner = asyncio.Runner()
         self._connection: asyncpg.Connection | None = None
+
+    def run(self, work: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
+        """What comes of `work`, which is done again where the kept connection was lost."""
+        return self._thread.submit(self._runner.run, self._once_more(work)).result()
+
+    def close(self) -> None:
+        """Give up the connection and the thread."""
+        if self._connection is not None:
+            self._thread.submit(self._runner.run, self._connection.close()).result()
+        self._thread.submit(self._runner.close).result()
+        self._thread.shutdown()
+
+    async def _once_more(self, work: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
+        if self._connection is not None:
+            try:
+                return await work(self._connection)
+            except PASSING:
+                self._connection.terminate()
+        self._connection = await asyncpg.connect(self._url)
+        return await work(self._connection)
+
+
+class Databases:
+    """Makes and drops databases of the session's server."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._kept = KeptConnection(url)
         self._numbers = itertools.count(1)
         self._templates: set[str] = set()
 
@@ -65,12 +95,12 @@ class Databases:
         """The URL of a new database, a copy of the database `of`."""
         name = f"test_{next(self._numbers)}"
         # The files are copied as they are: the other strategy writes each of their pages to the log first.
-        self._run(self._execute(f"create database {name} template {of} strategy file_copy"))
+        self._execute(f"create database {name} template {of} strategy file_copy")
         return with_database(self._url, name)
 
     def drop(self, url: str) -> None:
         """Drop it, whoever still uses it."""
-        self._run(self._execute(f"drop database {urlsplit(url).path[1:]} with (force)"))
+        self._execute(f"drop database {urlsplit(url).path[1:]} with (force)")
 
     def migrated(self) -> str:
         """The name of a template with the engine's schema."""
@@ -81,33 +111,18 @@ class Databases:
         return self._template(_ENTERED, self.migrated(), _enter)
 
     def close(self) -> None:
-        """Give up the connection and the thread."""
-        if self._connection is not None:
-            self._run(self._connection.close())
-        self._thread.submit(self._runner.close).result()
-        self._thread.shutdown()
+        """Give up the connection."""
+        self._kept.close()
 
     def _template(self, name: str, of: str, fill: Any) -> str:
         if name not in self._templates:
-            self._run(self._execute(f"create database {name} template {of} strategy file_copy"))
-            self._run(fill(with_database(self._url, name)))
+            self._execute(f"create database {name} template {of} strategy file_copy")
+            run_apart(fill(with_database(self._url, name)))
             self._templates.add(name)
         return name
 
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._thread.submit(self._runner.run, work).result()
-
-    async def _execute(self, statement: str) -> None:
-        """Over the kept connection, or a new one where a test has stopped the server meanwhile."""
-        if self._connection is not None:
-            try:
-                await self._connection.execute(statement)
-            except PASSING:
-                self._connection.terminate()
-            else:
-                return
-        self._connection = await asyncpg.connect(self._url)
-        await self._connection.execute(statement)
+    def _execute(self, statement: str) -> None:
+        self._kept.run(lambda connection: connection.execute(statement))
 
 
 async def _enter(url: str) -> None:

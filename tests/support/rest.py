@@ -19,7 +19,9 @@ END_S = 90.0
 
 _CALL_S = 75.0
 _WAIT_S = 20
-_POLL_S = 0.03
+_POLL_S = 0.02
+_LONGEST_POLL_S = 0.25
+_SLOWER = 1.25
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -129,14 +131,16 @@ class Rest:
     async def until(
         self, look: Callable[[], Awaitable[T]], holds: Callable[[T], bool], *, timeout_s: float = END_S
     ) -> T:
-        """What `look` finds, once it is as the test wants it."""
+        """What `look` finds, once it is as the test wants it. Whoever waits for long looks less often."""
         deadline = time.monotonic() + timeout_s
+        pause = _POLL_S
         while True:
             found = await look()
             if holds(found):
                 return found
             assert time.monotonic() < deadline, f"not so within {timeout_s:g} s: {found}"
-            await asyncio.sleep(_POLL_S)
+            await asyncio.sleep(pause)
+            pause = min(pause * _SLOWER, _LONGEST_POLL_S)
 
     async def runs(self, query: str = "") -> list[Json]:
         """The first page of the project's runs, newest first."""

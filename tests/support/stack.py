@@ -33,7 +33,7 @@ from services.core.store.migrate import migrate
 from services.embedded.stack import EmbeddedStack
 from tests.support.child import Child
 from tests.support.homes import temporary_home
-from tests.support.postgres import execute, with_database
+from tests.support.postgres import KeptConnection, execute, with_database
 from tests.support.rest import Rest
 from tests.support.tenancy import BOOTSTRAP_TOKEN, ENCRYPTION_KEY
 from tests.support.transports import Transport
@@ -107,10 +107,12 @@ class Stack:
         self.own = own or {}
         self.commands = commands or {}
         self.children: dict[str, Child] = {}
+        self._ready: dict[str, int] = {}
         self._addresses: dict[str, str] = {}
         self._folder = ExitStack()
         self._database = f"stack_{next(_numbers)}"
         self.database_url = with_database(self._postgres_url, self._database)
+        self._kept = KeptConnection(self.database_url)
 
     async def __aenter__(self) -> Self:
         self.home = self._folder.enter_context(temporary_home("stack"))
@@ -134,6 +136,7 @@ class Stack:
     async def close(self) -> None:
         """Stop the services, drop the database."""
         await asyncio.gather(*(child.stop() for child in self.children.values()))
+        await asyncio.to_thread(self._kept.close)
         await execute(self._postgres_url, f"drop database if exists {self._database} with (force)")
         self._folder.close()
 
@@ -227,6 +230,7 @@ class Stack:
                 for service, path in _SERVED_BY.items():
                     if self.children[service].runs and (service in wanted or "gateway" in wanted):
                         await rest.until(partial(rest.call, "GET", path), lambda reply: reply.status < 500)
+        self._ready |= {name: self.children[name].pid for name in wanted}
 
     async def kill(self, name: str) -> None:
         """SIGKILL; returns when the process is gone."""
@@ -237,6 +241,11 @@ class Stack:
         """Start a service that does not run; returns when it may get work."""
         self.children[name].start()
         await self.ready(name)
+
+    @property
+    def stands(self) -> bool:
+        """Whether the processes that have been waited for still run, all of them."""
+        return all(child.runs and self._ready.get(name) == child.pid for name, child in self.children.items())
 
     async def revive(self) -> None:
         """Start what does not run, as a test that failed may have left it."""
@@ -257,23 +266,7 @@ class Stack:
         """A client with all permissions in a new tenant, whose project `default` is served over this transport."""
         token = f"rt_{secrets.token_urlsafe(24)}"
         slug = f"tenant-{next(_numbers)}"
-        connection = await asyncpg.connect(self.database_url)
-        try:
-            async with connection.transaction():
-                tenant = await create_tenant(connection, slug, "")
-                sealer = Sealer(ENCRYPTION_KEY)
-                await create_project(connection, sealer, tenant, "default", ProjectChange())
-                await insert_token(
-                    connection,
-                    id=UlidFactory(SystemClock(), random.Random()).new(),
-                    tenant=tenant,
-                    name="test",
-                    token_hash=hash_token(token),
-                    abilities=ALL_ABILITIES,
-                    expires_ms=None,
-                )
-        finally:
-            await connection.close()
+        await asyncio.to_thread(self._kept.run, lambda connection: _enter(connection, slug, token))
         async with Rest(
             self.api_url,
             token,
@@ -308,6 +301,21 @@ class Stack:
     def log_tails(self) -> str:
         """The ends of all logs."""
         return "\n\n".join(f"--- {name}\n{child.log_tail()}" for name, child in self.children.items())
+
+
+async def _enter(connection: asyncpg.Connection, slug: str, token: str) -> None:
+    async with connection.transaction():
+        tenant = await create_tenant(connection, slug, "")
+        await create_project(connection, Sealer(ENCRYPTION_KEY), tenant, "default", ProjectChange())
+        await insert_token(
+            connection,
+            id=UlidFactory(SystemClock(), random.Random()).new(),
+            tenant=tenant,
+            name="test",
+            token_hash=hash_token(token),
+            abilities=ALL_ABILITIES,
+            expires_ms=None,
+        )
 
 
 def _is_json(line: str) -> bool:
