@@ -33,6 +33,9 @@ from services.executor.worker_stream.pool_claims import PoolClaims
 log = logging.getLogger(__name__)
 
 _BATCH = 256
+_ENOUGH_HINTED = 256
+_MOST_HINTED = 4_096
+"""Many times what one pull of hints can bring. What is beyond it is found by looks."""
 _LOOK_AGAIN_S = 0.02
 _WHOLE_RUN_BYTES = 16 * 1024
 _WHOLE_BYTES = 256 * 1024
@@ -86,7 +89,9 @@ class Claimer:
         self._room = room
         self._accept = accept
         self._spans = spans
-        self._hinted: deque[UUID] = deque(maxlen=65_536)
+        self._hinted: deque[UUID] = deque(maxlen=_MOST_HINTED)
+        self.wants_hints: Callable[[], None] = lambda: None
+        """Called when it has not enough hints any more."""
         self._wake = asyncio.Event()
         self._one_by_one = asyncio.Lock()  # two at once would each take all the room
         self._coming = 0  # claimed, and being read
@@ -105,6 +110,11 @@ class Claimer:
         """Somebody says that these runs are ready."""
         self._hinted.extend(runs)
         self._wake.set()
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether more hints would only lie here: in the stream they are there for others, and counted."""
+        return len(self._hinted) >= _ENOUGH_HINTED
 
     def has_room(self) -> None:
         """A held run ended: there may be room for another."""
@@ -200,7 +210,10 @@ class Claimer:
     async def _claim_next(self) -> None:
         room = min(self._free(), _BATCH)
         # Where tenants share, many of these runs may be of one that has its share: others must not stand behind them.
+        had_enough = self.has_enough
         runs = [self._hinted.popleft() for _ in range(min(_BATCH if self._shared else room, len(self._hinted)))]
+        if had_enough and not self.has_enough:
+            self.wants_hints()
         async with self._database.connection() as connection:
             begun_ns = self._spans.now_ns()
             if self._shared:
@@ -261,12 +274,12 @@ class Claimer:
     async def _look_around(self) -> bool:
         """Claim what anybody may take. Who holds least comes first, and equals take turns."""
         async with self._one_by_one, self._database.connection() as connection:
-            if not self._shared:
-                self._shared = await connection.fetchval(queries("executor")["has_tenants"])
+            seen = await connection.fetchrow(queries("executor")["look"])
+            self._shared = self._shared or seen["shared"]
+            waiting: list[int] = seen["waiting"]
             room = min(self._free(), _BATCH)
             if room <= 0 and not self._shared:
                 return False
-            waiting = [row[0] for row in await connection.fetch(queries("executor")["ready_tenants"])]
             self._turn = (self._turn + 1) % max(1, len(waiting))
             quota = self._quota(waiting[self._turn :] + waiting[: self._turn], room)
             rows: Sequence[asyncpg.Record] = []

@@ -33,6 +33,7 @@ class CurrentDefinitions:
         self._max_age_s = max_age_s
         self._look_s = look_s
         self._used: set[int] = set()
+        self._in_use = asyncio.Event()
         self._reading = asyncio.Lock()
 
     async def follow(self, lease: Lease) -> bool:
@@ -49,7 +50,9 @@ class CurrentDefinitions:
     async def run(self) -> None:
         """Confirm the versions of the tenants in use, so that no step waits for it. Until cancelled."""
         while True:
+            await self._in_use.wait()
             await asyncio.sleep(self._look_s)
+            self._in_use.clear()
             used, self._used = self._used, set()
             stale = [tenant for tenant in used if self._cache.recent(tenant, self._look_s) is None]
             if not stale:
@@ -62,6 +65,7 @@ class CurrentDefinitions:
 
     async def _current(self, tenant: int) -> TenantDefinitions:
         self._used.add(tenant)
+        self._in_use.set()
         while (known := self._cache.recent(tenant, self._max_age_s)) is None:
             async with self._reading:  # who waits here finds it read by the one before
                 if (known := self._cache.recent(tenant, self._max_age_s)) is not None:

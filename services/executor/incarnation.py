@@ -93,6 +93,7 @@ class Incarnation:
         self._driver = make_driver(self._may_go_on)
         self._draining = False
         self._freed = asyncio.Event()
+        self._claimer.wants_hints = self._freed.set
 
     @property
     def held(self) -> Collection[UUID]:
@@ -170,8 +171,10 @@ class Incarnation:
             task.cancel()
 
     async def wait_for_room(self) -> int:
-        """How many more runs may be held; waits until it is at least one, or until this life drains."""
-        while self._room() < 1 and not self._draining:
+        """How many more runs may be held; waits until it is at least one and hints at more are wanted, or until this
+        life drains.
+        """
+        while (self._room() < 1 or self._claimer.has_enough) and not self._draining:
             self._freed.clear()
             with contextlib.suppress(TimeoutError):  # room also comes back with a heartbeat, which frees no run
                 async with asyncio.timeout(_LOOK_AGAIN_S):

@@ -133,6 +133,7 @@ def build(settings: Settings, runtime: Runtime) -> list[Component]:
     watch_bus(runtime.metrics, bus)
     watch_pools(runtime.metrics, database)
     watch_clock(runtime.metrics, theirs)
+    Backlog(database, partitions, runtime.metrics, runtime.clock)
     runtime.health.register("clock", _SkewCheck(theirs).check)
     bulk = _bulk(database, hints, runtime, theirs, traces)
     look_backs = LookBacks(database, LookBack(database, hints, traces))
@@ -212,19 +213,26 @@ def _duties(
     acceptor = EventAcceptor(database, definitions, hints, ids, traces)
     wake = Wake(database, partitions, hints, runtime.clock, theirs, traces)
     marks = Marks(database, hints, traces)
-    glance = Glance(database)
+    rescue = Rescue(
+        database, hints, runtime.clock, settings.lease, marks.nudge, traces=traces, own=lambda: partitions.owner
+    )
+    glance = Glance(database, theirs)
+    glance.tells("due", wake.sweep)
+    glance.tells("marked", marks.wake)
+    glance.tells("orphaned", rescue.wake)
+    glance.tells("jobs", bulk.nudge)
     duties: list[Duty] = [
         wake,
         glance,
-        Cron(database, DueSchedules(database, definitions, hints, ids, traces), runtime.clock, theirs),
+        glance.wakes("cron", Cron(DueSchedules(database, definitions, hints, ids, traces))),
         marks,
         glance.wakes("overdue", Timeout(database, hints, marks.nudge, traces)),
-        Rescue(database, hints, runtime.clock, settings.lease, marks.nudge, traces=traces),
+        rescue,
         glance.wakes("marked", SendEvents(SendEventMarks(database, acceptor).sweep)),
         glance.wakes("marked", FanOut(FanOutMarks(database, hints, traces).sweep)),
         glance.wakes("marked", RunEvents(RunEventMarks(database, acceptor).sweep)),
         glance.wakes("blocked", SweepGates(Gates(database, hints), Regater(database, definitions, hints))),
-        Arming(look_backs),
+        glance.wakes("arming", Arming(look_backs)),
         glance.wakes("queued", Rehint(database, hints, bus.pending)),
         FoldUsage(database),
         ForgetAccess(database, settings.retention.audit_days, settings.sessions.login_window_ms),
@@ -234,7 +242,6 @@ def _duties(
         ForgetFires(database, settings.retention.run_days),
         Prune(database, settings.retention),
         bulk,
-        Backlog(database, partitions, runtime.metrics),
     ]
     return wake, duties
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from services.core.domain.run import Status
 from services.core.engine.projects import ProjectChange, create_project
@@ -84,6 +84,34 @@ async def test_an_executor_that_was_silent_has_room_again_when_it_is_heard(hand:
     assert not waiting.done()
     clock.seconds -= QUICK.ttl_s
     assert await asyncio.wait_for(waiting, 10) == 64
+
+
+async def test_hints_that_are_not_needed_soon_are_left_to_others(hand: Hand, rows: LiveRows) -> None:
+    gate = Gate({"op": "run_completed"})
+    async with executing(hand.database, {"work": gate}, slots=1) as (executor, _):
+        run = await hand.start("work")
+        executor.hint([run])
+
+        async def is_held() -> bool:
+            return run in executor.held
+
+        await until(is_held)
+        executor.hint(uuid4() for _ in range(10_000))
+        waiting = asyncio.create_task(executor.wait_for_room())
+        gate.open.set()
+        await ended(rows, [run])
+        assert await asyncio.wait_for(waiting, 30) == 1  # what was hinted is looked at first
+
+
+async def test_enough_hints_are_no_room(hand: Hand, rows: LiveRows) -> None:
+    executor = make_incarnation(hand.database, ScriptedFunctions({}))
+    executor.hint(uuid4() for _ in range(255))
+    assert await asyncio.wait_for(executor.wait_for_room(), 10) == 64
+    executor.hint([uuid4()])
+    waiting = asyncio.create_task(executor.wait_for_room())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    waiting.cancel()
 
 
 async def test_p8_a_tenants_backlog_hides_nobody_elses_run(hand: Hand, rows: LiveRows, sealer: Sealer) -> None:

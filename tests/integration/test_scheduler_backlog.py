@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
+from services.core.runtime.clock import SystemClock
 from services.core.runtime.metrics import Metrics
 from services.core.store.database import Database
-from services.scheduler.duties.backlog import Backlog
+from services.scheduler.duties.backlog import KEPT_S, Backlog
 from services.scheduler.partitions import Partitions
 from tests.integration.test_scheduler_partitions import TurnedClock, new_partitions
 from tests.support.live_rows import DAY_MS, LiveRows
@@ -23,7 +26,8 @@ def told(metrics: Metrics) -> dict[str, float]:
 
 async def measured(database: Database, partitions: Partitions) -> dict[str, float]:
     metrics = Metrics("scheduler")
-    await Backlog(database, partitions, metrics).run_once()
+    Backlog(database, partitions, metrics, SystemClock())
+    await metrics.measure()
     return told(metrics)
 
 
@@ -90,13 +94,44 @@ async def test_who_may_have_lost_its_share_tells_nothing(rows: LiveRows) -> None
     clock = TurnedClock()
     partitions = new_partitions(rows.database, clock)
     metrics = Metrics("scheduler")
-    backlog = Backlog(rows.database, partitions, metrics)
-    await backlog.run_once()
+    Backlog(rows.database, partitions, metrics, clock)
+    await metrics.measure()
     assert told(metrics) == {}  # it has no share yet
     await partitions.beat()
-    await backlog.run_once()
+    await metrics.measure()
     assert told(metrics)
     clock.ahead_s = 60
-    await backlog.run_once()
+    await metrics.measure()
+    assert told(metrics) == {}
+    await partitions.stop()
+
+
+async def test_it_is_measured_when_somebody_looks_and_not_for_each_of_many(rows: LiveRows) -> None:
+    clock = TurnedClock()
+    partitions = new_partitions(rows.database, clock)
+    await partitions.beat()
+    metrics = Metrics("scheduler")
+    Backlog(rows.database, partitions, metrics, clock)
+    assert told(metrics) == {}  # nobody has looked
+    await asyncio.gather(*(metrics.measure() for _ in range(3)))
+    await rows.start_one()
+    await metrics.measure()
+    assert told(metrics)["queue_length any"] == 0
+    clock.ahead_s += KEPT_S
+    await partitions.beat()
+    await metrics.measure()
+    assert told(metrics)["queue_length any"] == 1
+    await partitions.stop()
+
+
+async def test_without_the_database_nothing_is_told(rows: LiveRows, postgres_url: str) -> None:
+    theirs = Database(postgres_url, name="scheduler", size=1)
+    await theirs.open()
+    partitions = new_partitions(rows.database)
+    await partitions.beat()
+    metrics = Metrics("scheduler")
+    Backlog(theirs, partitions, metrics, SystemClock())
+    await theirs.close()
+    await metrics.measure()
     assert told(metrics) == {}
     await partitions.stop()

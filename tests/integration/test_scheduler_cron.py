@@ -11,6 +11,7 @@ from services.core.runtime.clock import SystemClock
 from services.core.store.database import Database
 from services.core.store.database_clock import DatabaseClock
 from services.scheduler.duties.cron import Cron, ForgetFires
+from services.scheduler.duties.glance import Glance
 from services.scheduler.ticker import Ticker
 from tests.support.live_rows import Recorder, until
 from tests.support.schedules import ScheduleStory, cron, scheduler, story, workflow
@@ -19,14 +20,13 @@ from tests.support.still_clock import still_clock
 __all__ = ["still_clock", "story"]
 
 
-def new_duty(database: Database, hints: Recorder) -> Cron:
-    clock = SystemClock()
-    return Cron(database, scheduler(database, hints), clock, DatabaseClock(clock))
+def new_ticker(database: Database, hints: Recorder) -> Ticker:
+    glance = Glance(database, DatabaseClock(SystemClock()))
+    return Ticker([glance, glance.wakes("cron", Cron(scheduler(database, hints)))])
 
 
 @asynccontextmanager
-async def ticking(*duties: Cron) -> AsyncIterator[None]:
-    tickers = [Ticker([duty]) for duty in duties]
+async def ticking(*tickers: Ticker) -> AsyncIterator[None]:
     tasks = {asyncio.create_task(ticker.run()) for ticker in tickers}
     try:
         yield
@@ -43,7 +43,7 @@ async def test_schedulers_fire_a_tick_at_its_instant(story: ScheduleStory, recor
     count = 20
     await story.declare(*(workflow(f"w{number}", cron("* * * * *")) for number in range(count)))
     await story.clock.run_from("2026-06-05T08:00:58.300Z")
-    async with ticking(*(new_duty(story.rows.database, recorder) for _ in range(2))):
+    async with ticking(*(new_ticker(story.rows.database, recorder) for _ in range(2))):
         await until(lambda: _count(recorder, count))
     late = await story.rows.rows(
         "select r.created_at - f.at as late from rt.cron_fire f join rt.runs r on r.id = f.run"
@@ -54,7 +54,7 @@ async def test_schedulers_fire_a_tick_at_its_instant(story: ScheduleStory, recor
 
 async def test_a_tick_that_was_declared_just_before_is_on_time(story: ScheduleStory, recorder: Recorder) -> None:
     await story.clock.run_from("2026-06-05T08:00:58Z")
-    async with ticking(new_duty(story.rows.database, recorder)):
+    async with ticking(new_ticker(story.rows.database, recorder)):
         await until(lambda: story.rows.value("select extract(second from rt.now()) >= 59"))
         await story.declare(workflow("w", cron("* * * * *")))
         await until(lambda: _count(recorder, 1))
@@ -70,7 +70,7 @@ async def test_it_looks_again_when_the_database_was_away(
     theirs = Database(postgres_url, name="scheduler", size=2)
     await theirs.open()
     try:
-        async with ticking(new_duty(theirs, recorder)):
+        async with ticking(new_ticker(theirs, recorder)):
             cut = await story.rows.value(
                 "select count(pg_terminate_backend(pid)) from pg_stat_activity "
                 "where datname = current_database() and application_name = 'scheduler'"

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import get_args
 
+from services.core.runtime.clock import SystemClock
 from services.core.store.database import Database
+from services.core.store.database_clock import DatabaseClock
 from services.scheduler.duties.glance import Glance, Sight
 from services.scheduler.ticker import Duty, Ticker
-from tests.support.live_rows import LiveRows
+from tests.support.live_rows import DAY_MS, LiveRows
 
-SIGHTS: tuple[Sight, ...] = ("overdue", "marked", "blocked", "queued")
+SIGHTS: tuple[Sight, ...] = get_args(Sight)
 
 
 class Counting:
@@ -35,7 +38,7 @@ class Glancing:
     """A glance and a duty for each of its sights."""
 
     def __init__(self, database: Database) -> None:
-        self.glance = Glance(database)
+        self.glance = Glance(database, DatabaseClock(SystemClock()))
         self.duties: dict[Sight, Counting] = {sight: Counting(sight) for sight in SIGHTS}
 
     @asynccontextmanager
@@ -95,3 +98,44 @@ async def test_what_is_seen_while_a_duty_runs_wakes_it_again(rows: LiveRows) -> 
             assert await glancing.woken() == {"queued"}
         assert glancing.duties["queued"].runs == 4
         assert glancing.duties["overdue"].runs == 1
+
+
+async def test_time_and_other_duties_work_are_seen_too(rows: LiveRows) -> None:
+    glancing = Glancing(rows.database)
+    async with glancing.ticking():
+        resting = await rows.asleep(DAY_MS)
+        assert await glancing.woken() == set()
+        await rows.rows("update rt.wait set due_at = rt.now() where run = $1 returning id", resting)
+        assert await glancing.woken() == {"due"}
+        await rows.rows("delete from rt.wait returning id")
+        await rows.rest("w", [rows.wait("e", delay_ms=DAY_MS, event="paid", name_h=5, path_h=0, val_h=0, arming=True)])
+        assert await glancing.woken() == {"arming"}
+        await rows.rows("delete from rt.wait returning id")
+        await rows.rows("delete from rt.live returning id")
+        owner = await rows.owner()
+        await rows.held(owner)
+        assert await glancing.woken() == set()
+        await rows.rows("update rt.owner set dead = true where id = $1 returning id", owner)
+        assert await glancing.woken() == {"orphaned"}
+        await rows.rows("delete from rt.owner where id = $1 returning id", owner)
+        assert await glancing.woken() == {"orphaned"}
+        await rows.rows("delete from rt.live returning id")
+        job = (
+            "insert into rt.bulk_job (id, tenant, project, action, filter, print, total, partial, turn_at)"
+            " values (gen_random_uuid(), $1, 1, 'retry', '{}', 'x', 1, false, rt.now() + $2 * interval '1 hour')"
+            " returning id"
+        )
+        await rows.rows(job, rows.tenant, 1)
+        assert await glancing.woken() == set()
+        await rows.rows("update rt.bulk_job set turn_at = rt.now() where tenant = $1 returning id", rows.tenant)
+        assert await glancing.woken() == {"jobs"}
+
+
+async def test_who_is_told_looks_at_once(rows: LiveRows) -> None:
+    glance = Glance(rows.database, DatabaseClock(SystemClock()))
+    marked, queued = asyncio.Event(), asyncio.Event()
+    glance.tells("marked", marked.set)
+    glance.tells("queued", queued.set)
+    await rows.start_one()
+    assert await glance.run_once() == {"woken": 1}
+    assert (marked.is_set(), queued.is_set()) == (False, True)

@@ -274,3 +274,25 @@ async def is_unlocked(rows: LiveRows, owner: int) -> bool:
             owner,
         )
     )
+
+
+async def test_runs_of_the_dead_are_looked_for_at_first_and_when_there_are_any(rows: LiveRows, rescue: Rescue) -> None:
+    dead = await rows.owner(dead=True)
+    first = await rows.held(dead)
+    await rescue.run_once()
+    assert await rows.status(first) is Status.QUEUED
+    second = await rows.held(await rows.owner(dead=True))
+    await rescue.run_once()
+    assert await rows.status(second) is Status.RUNNING
+    rescue.wake()
+    await asyncio.wait_for(rescue.idle(), 30)
+    await rescue.run_once()
+    assert await rows.status(second) is Status.QUEUED
+
+
+async def test_a_scheduler_does_not_bury_itself(rows: LiveRows, recorder: Recorder, ends: Ends) -> None:
+    own = await rows.owner(kind="scheduler", silent_ms=SILENT_MS)
+    other = await rows.owner(kind="scheduler", silent_ms=SILENT_MS)
+    rescue = Rescue(rows.database, Hints(recorder), SystemClock(), TTL, ends, settle_s=0, own=lambda: own)
+    assert (await rescue.run_once())["buried"] == 1
+    assert await rows.value("select array_agg(id) from rt.owner where dead") == [other]

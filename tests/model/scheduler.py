@@ -75,7 +75,7 @@ class ModelScheduler:
         self._look_backs = LookBacks(database, LookBack(database, hints))
         return [
             Wake(database, self._partitions, hints, clock, theirs),
-            Cron(database, DueSchedules(database, definitions, hints, ids), clock, theirs),
+            Cron(DueSchedules(database, definitions, hints, ids)),
             marks,
             Timeout(database, hints, marks.nudge),
             Rescue(database, hints, clock, LEASE, marks.nudge, settle_s=0.0),

@@ -33,6 +33,8 @@ class Exposition:
 
     async def text(self) -> bytes:
         """Everything as it is now, in the text format 0.0.4."""
+        for metrics in self._services:
+            await metrics.measure()
         # Copied on the loop, whose numbers they are: a thread would see some of them between two changes.
         parts: dict[Metric, list[tuple[str, Family]]] = defaultdict(list)
         for metrics in self._services:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -94,6 +94,7 @@ class Metrics:
         self._counters: dict[Metric, dict[Labels, Counter]] = defaultdict(dict)
         self._histograms: dict[Metric, dict[Labels, Histogram]] = defaultdict(dict)
         self._watched: dict[Metric, dict[Labels, Read]] = defaultdict(dict)
+        self._asked: list[Callable[[], Awaitable[None]]] = []
 
     def counter(self, metric: Metric, *values: str) -> Counter:
         """The counter with these values of the metric's labels; the same for the same values."""
@@ -115,6 +116,15 @@ class Metrics:
         _check(metric, metric.kind, values)
         assert metric.kind != "histogram", f"{metric.name} has many numbers"
         self._watched[metric][values] = read
+
+    def ask(self, measure: Callable[[], Awaitable[None]]) -> None:
+        """Await `measure`, which limits its time and raises nothing, before somebody looks: what is not at hand."""
+        self._asked.append(measure)
+
+    async def measure(self) -> None:
+        """Somebody is about to look."""
+        for measure in self._asked:
+            await measure()
 
     def families(self) -> Iterator[Family]:
         """A copy of everything as it is now."""

@@ -86,11 +86,9 @@ class Pipeline:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                while self._queue:
-                    batch = self._take()
-                    if not batch:
-                        break
+                while batch := self._take():
                     await self._settle(batch)
+                del batch  # nobody holds what was committed while nothing comes
         finally:
             if self._connection is not None:
                 self._connection.terminate()

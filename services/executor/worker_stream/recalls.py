@@ -45,6 +45,7 @@ class Recalls(Component):
         """Look and ask, until cancelled."""
         try:
             while True:
+                await self._sessions.until_any()
                 await asyncio.sleep(_LOOK_S)
                 await self._look_if_there()
         finally:

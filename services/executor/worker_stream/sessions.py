@@ -59,6 +59,7 @@ class WorkerSessions(Component):
         self._request_timeout_s = request_timeout_s
         self._resume_grace_s = resume_grace_s
         self._by_project: dict[_Project, dict[str, WorkerSession]] = {}
+        self._met = asyncio.Event()
         self._serving: dict[int, int] = {}
         """How many sessions serve a workflow, by its id."""
         self._open: dict[WorkerSession, None] = {}
@@ -73,6 +74,12 @@ class WorkerSessions(Component):
     def __iter__(self) -> Iterator[WorkerSession]:
         for sessions in list(self._by_project.values()):
             yield from list(sessions.values())
+
+    async def until_any(self) -> None:
+        """Return when there is a session."""
+        while not self._by_project:
+            self._met.clear()
+            await self._met.wait()
 
     def listen(self, listener: Callable[[Iterable[int]], None]) -> None:
         """Tell `listener`, and nobody else any more, of workflows that are served from now on, and of room (none)."""
@@ -125,6 +132,7 @@ class WorkerSessions(Component):
         if session not in sessions:
             if len(sessions) >= MAX_SESSIONS:
                 raise TooManyWorkers
+            self._met.set()
             sessions[session] = WorkerSession(
                 session,
                 tenant=tenant,
@@ -221,6 +229,7 @@ class WorkerSessions(Component):
     async def run(self) -> None:
         """Give up workers that do not come back, and steps that take too long, until cancelled."""
         while True:
+            await self.until_any()
             await asyncio.sleep(_LOOK_S)
             for session in self:
                 if session.detached_at is None:

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from services.core.engine.bulk_work import BulkWorker
+from services.scheduler.duties.glance import woken
 
-_PERIOD_S = 1.0
 _BATCHES = 40
 
 
 class Bulk:
-    """The duty that does a batch of each job in turn. `nudge` when there is a new job."""
+    """The duty that does a batch of each job in turn. `nudge` when there is a job."""
 
     name = "bulk"
 
@@ -27,12 +27,8 @@ class Bulk:
         self._nudged.set()
 
     async def idle(self) -> None:
-        """A second, or until nudged."""
-        try:
-            async with asyncio.timeout(_PERIOD_S):
-                await self._nudged.wait()
-        except TimeoutError:
-            return
+        """Until nudged."""
+        await woken(self._nudged)
 
     async def run_once(self) -> Mapping[str, int]:
         """Some batches. Raises Unavailable."""

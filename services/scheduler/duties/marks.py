@@ -13,10 +13,10 @@ from services.core.engine.run_marks import BATCH, RunMarks
 from services.core.engine.run_traces import RunTraces
 from services.core.store.database import Database
 from services.core.store.queries import queries
+from services.scheduler.duties.glance import woken
 
 MIN_AGE_MS = 1_000
 
-_PERIOD_S = 1.0
 _MAX_ROUNDS = 40
 _COUNTED = _MAX_ROUNDS * BATCH + 1
 
@@ -29,24 +29,27 @@ class Marks:
     def __init__(self, database: Database, hints: Hints, traces: RunTraces | None = None) -> None:
         self._database = database
         self._marks = RunMarks(database, hints, traces or RunTraces.off(database))
-        self._nudged = asyncio.Event()
+        self._woken = asyncio.Event()
+        self._nudged = False
+
+    def wake(self) -> None:
+        """There are marks."""
+        self._woken.set()
 
     def nudge(self) -> None:
         """Look at once, at marks of any age."""
-        self._nudged.set()
+        self._nudged = True
+        self._woken.set()
 
     async def idle(self) -> None:
-        """A second, or until nudged."""
-        try:
-            async with asyncio.timeout(_PERIOD_S):
-                await self._nudged.wait()
-        except TimeoutError:
-            return
+        """Until woken or nudged."""
+        await woken(self._woken)
 
     async def run_once(self) -> Mapping[str, int]:
         """Apply what is there, in batches. Raises Unavailable."""
-        min_age_ms = 0 if self._nudged.is_set() else MIN_AGE_MS
-        self._nudged.clear()
+        min_age_ms = 0 if self._nudged else MIN_AGE_MS
+        self._nudged = False
+        self._woken.clear()
         resumed = cancelled = 0
         left: int | None = None
         for _ in range(_MAX_ROUNDS):

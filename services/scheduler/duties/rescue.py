@@ -18,14 +18,14 @@ from datetime import datetime
 import asyncpg
 
 from services.core.engine.hints import Hints
-from services.core.engine.rescue_runs import RunRescuer
+from services.core.engine.rescue_runs import Rescued, RunRescuer
 from services.core.engine.run_traces import RunTraces
 from services.core.runtime.clock import Clock
 from services.core.runtime.settings import LeaseSettings
 from services.core.store.database import Database
 from services.core.store.queries import queries
+from services.scheduler.duties.glance import woken
 from services.scheduler.duties.silence import Silence
-from services.scheduler.ticker import PeriodicDuty
 
 log = logging.getLogger(__name__)
 
@@ -33,17 +33,19 @@ EARLY_MS = 2_000
 
 _DEAF_AFTER_S = 5.0
 _SECOND_LOOK_S = 0.5
+_PAUSES_S = (0.5, 2.0)
+_LATER_S = 0.01  # a silence is to be over the limit when it is looked at
 
 
-class Rescue(PeriodicDuty):
-    """The duty that buries dead owners and queues their runs, or keeps them for their workers a moment.
+class Rescue:
+    """The duty that buries dead owners and queues their runs, or keeps them for their workers a moment. It looks when
+    an owner may have been silent for so long that it counts, and when it is woken: there are runs of dead owners.
 
     `ended` is called when runs ended by it. `settle_s`: how long owners get to beat, after a gap or when the database's
-    clock says that they are silent; None: three heartbeats and a second.
+    clock says that they are silent; None: three heartbeats and a second. `own` tells the owner that this process is.
     """
 
     name = "rescue"
-    period_s = 0.5
 
     def __init__(
         self,
@@ -55,8 +57,13 @@ class Rescue(PeriodicDuty):
         *,
         settle_s: float | None = None,
         traces: RunTraces | None = None,
+        own: Callable[[], int] | None = None,
     ) -> None:
         self._database = database
+        self._own = own
+        self._woken = asyncio.Event()
+        self._orphans = True  # for all that is known
+        self._pause_s = _PAUSES_S[0]
         self._rescuer = RunRescuer(database, hints, traces or RunTraces.off(database), ended=ended)
         self._clock = clock
         self._ttl_s = settings.ttl_s
@@ -66,10 +73,23 @@ class Rescue(PeriodicDuty):
         self._server: datetime | None = None
         self._settled = self._server_settled = clock.monotonic()
 
+    def wake(self) -> None:
+        """There are runs whose owner is dead or unknown."""
+        self._orphans = True
+        self._woken.set()
+
+    async def idle(self) -> None:
+        """Until woken, or until an owner may have been silent for long."""
+        await woken(self._woken, self._pause_s)
+
     async def run_once(self) -> Mapping[str, int]:
         """Bury who is dead, then rescue every run whose owner is dead or unknown. Raises Unavailable."""
+        self._woken.clear()
         buried = await self._bury()
-        rescued = await self._rescuer.rescue()
+        rescued = Rescued()
+        if buried or self._orphans:
+            self._orphans = False
+            rescued = await self._rescuer.rescue()
         return {"buried": buried, "rescued": rescued.rescued, "failed": rescued.failed, "parked": rescued.parked}
 
     async def _bury(self) -> int:
@@ -77,8 +97,11 @@ class Rescue(PeriodicDuty):
             rows = await connection.fetch(queries("scheduler")["owners"])
             now = self._clock.monotonic()
             self._hear(rows[0]["server"], rows[0]["server_ms"], now)
-            owners = [row for row in rows if row["id"] is not None]
+            own = None if self._own is None else self._own()
+            owners = [row for row in rows if row["id"] is not None and row["id"] != own]
             self._silence.look({row["id"]: row["beats"] for row in owners}, now)
+            longest_s = max((self._silent_s(row, now) for row in owners), default=0.0)
+            self._pause_s = min(max(EARLY_MS / 1_000 - longest_s + _LATER_S, _PAUSES_S[0]), _PAUSES_S[1])
             if now < self._settled:
                 return 0
             heard = now >= self._server_settled
@@ -101,6 +124,10 @@ class Rescue(PeriodicDuty):
             self._server_settled = now + self._settle_s
             self._silence.forget()
         self._server = server
+
+    def _silent_s(self, owner: asyncpg.Record, now: float) -> float:
+        by_server: float = owner["silent_ms"] / 1_000
+        return max(self._silence.of(owner["id"], now), by_server)
 
     def _is_silent(self, owner: asyncpg.Record, now: float, limit_s: float, seen_s: float) -> bool:
         """Seen to be silent for `limit_s`; or silent so long by the database's clock, and seen to be for `seen_s`."""

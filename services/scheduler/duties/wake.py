@@ -1,8 +1,8 @@
 """Fires timers: sleeps, backoffs, later starts, timeouts of waits (architecture section 5).
 
-Sleeps to the next instant that its horizon knows and looks there; and each second looks at all partitions, whoever owns
-them, for what a lost hint or a scheduler that just died has missed. Never early: the guard is in the statement. A timer
-whose hint was lost is at most that second late.
+Sleeps to the next instant that its horizon knows and looks there. What a lost hint or a scheduler that just died has
+missed, in whatever partition, the glance sees within a second: then it looks at all of them, whoever owns them. Never
+early: the guard is in the statement. A timer whose hint was lost is at most that second late.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from services.scheduler.partitions import EVERY_PARTITION, Partitions
 
 BATCH = 500
 
-_SWEEP_S = 1.0
+_SWEEP_S = 5.0
 _REFILL_S = 15.0
 _SAMPLE_S = 5.0
 _RETRY_S = (0.005, 0.25)
@@ -67,6 +67,11 @@ class Wake:
             part = partition_of(run)
             if part in mine and self._horizon.add(due_ms, part):
                 self._nearer.set()
+
+    def sweep(self) -> None:
+        """Something is due: look at all partitions."""
+        self._sweep_at = self._clock.monotonic()
+        self._nearer.set()
 
     async def run_once(self) -> Mapping[str, int]:
         """Look where something may be due, fire it, and send the hints. Raises Unavailable."""

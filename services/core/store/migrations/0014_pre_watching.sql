@@ -1,14 +1,25 @@
 -- What there is to do, at a glance: for the schedulers' idle duties, and for whoever watches the engine.
 
--- Whether there is anything for those who look each second: runs whose own time is over, marks, runs before gates, runs in the queue.
-create function rt.glance_v1(out overdue bool, out marked bool, out blocked bool, out queued bool) language plpgsql stable as $$
+-- Whether there is anything to do: timers and cron triggers that are due, runs whose own time is over, marks, runs before gates,
+-- runs in the queue, runs of owners that are dead or unknown, waits that look back, turns of bulk jobs. First entries of indexes.
+create function rt.glance_v1(
+    out due bool, out cron bool, out overdue bool, out marked bool, out blocked bool, out queued bool, out orphaned bool, out arming bool,
+    out jobs bool
+) language plpgsql stable as $$
 declare
     v_now timestamptz := rt.now();   -- a variable: a volatile function in a condition keeps it from the index
 begin
+    due := exists (select from generate_series(0, 63) p(n) cross join lateral (
+        select from rt.wait w where w.part = p.n::smallint and w.due_at <= v_now order by w.due_at limit 1) d);
+    cron := rt.cron_is_due_v1();
     overdue := exists (select from rt.live r where r.deadline <= v_now);
     marked := exists (select from rt.mark m where m.created_at <= v_now);
     blocked := exists (select from rt.live r where r.st = 'b');
     queued := exists (select from rt.live r where r.st = 'q' and not r.pooled) or exists (select from rt.live r where r.st = 'q' and r.pooled);
+    orphaned := exists (
+        select from rt.live r where r.owner is not null and not exists (select from rt.owner o where o.id = r.owner and not o.dead));
+    arming := exists (select from rt.wait w where w.arming);
+    jobs := exists (select from rt.bulk_job j where j.ended_at is null and j.turn_at <= v_now);
 end $$;
 
 -- What waits, for whoever watches: how long the oldest run that anybody may take has waited and how many do, counted up to p_most;

@@ -100,11 +100,9 @@ select * from rt.wake_v1($1, $2, $3, $4, $5, $6, $7);
 -- name: claim_pooled
 select * from rt.claim_pooled_v1($1, $2, $3, $4, $5);
 
--- name: ready_tenants
-select * from rt.ready_tenants_v1();
-
--- name: has_tenants
-select count(*) > 1 from (select from rt.tenant limit 2) t;
+-- name: look
+-- Which tenants have runs that anybody may take, and whether there is more than one tenant at all.
+select (select count(*) > 1 from (select from rt.tenant limit 2) t) as shared, array(select rt.ready_tenants_v1()) as waiting;
 
 -- name: load
 -- What is stored of claimed runs, as one look sees it: a result that is delivered meanwhile is either among the steps or its wait
