@@ -77,7 +77,9 @@ class Aftermath:
         return replace(item, step_rows=steps)
 
     def of(self, lease: Lease, decision: Decision, item: CommitItem, done: Committed) -> None:
-        """Note what this commit leaves to do."""
+        """Note what this commit leaves to do: of a result that was stored in a run that goes on, nothing."""
+        if done.is_held and not (item.wait_rows or item.start_rows or item.mark_rows or item.end_row is not None):
+            return
         self._ready += [row.id for row in item.start_rows if row.ga is None]
         self._touched.update((row.ga, row.gb) for row in item.start_rows if row.ga is not None)
         gated = lease.gates != NO_GATES

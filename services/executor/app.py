@@ -55,7 +55,7 @@ from services.core.store.pool_meter import watch_clock, watch_pools
 from services.executor.aftermath import Aftermath
 from services.executor.arriving import Arriving
 from services.executor.claim import Claimer
-from services.executor.commits import Commits, Probe, no_probe
+from services.executor.commits import Commits, Probe
 from services.executor.current_definitions import CurrentDefinitions
 from services.executor.dispatch import Dispatcher
 from services.executor.drive import Driver
@@ -111,7 +111,7 @@ class Settings:
     rpc: RpcSecuritySettings
 
 
-def build(settings: Settings, runtime: Runtime, probe: Probe = no_probe) -> list[Component]:
+def build(settings: Settings, runtime: Runtime, probe: Probe | None = None) -> list[Component]:
     """The components of the executor, lowest dependency first; opens nothing."""
     database = Database(settings.database.url, name="runr-executor", size=4)
     bus = Bus(settings.nats.url, prefix=settings.nats.prefix, client_name="runr-executor")
@@ -210,7 +210,7 @@ class _Parts:
     calls: FunctionCalls
     traces: RunTraces
     sessions: WorkerSessions
-    probe: Probe
+    probe: Probe | None
     pipeline_meter: PipelineMeter
     meter: InvocationMeter
 

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 
 import msgspec
 
@@ -33,10 +32,6 @@ Probe = Callable[[str], Awaitable[None]]
 HolderCause = Answered | FunctionFailed | Reported | Unwound
 
 
-async def no_probe(_point: str) -> None:
-    """The probe of production: nothing happens at the commit points."""
-
-
 class Settled(msgspec.Struct, frozen=True):
     """What a cause came to. `delivered`: something was delivered to the run that is not in the lease's memory."""
 
@@ -49,7 +44,8 @@ class Settled(msgspec.Struct, frozen=True):
 class Commits:
     """Decides and commits for all leases of an owner.
 
-    `probe` is called at "before commit", "after commit" and "before effects", for tests that crash there.
+    `probe` is called at "before commit", "after commit" and "before effects", for tests that crash there; production
+    has none.
     """
 
     def __init__(
@@ -61,7 +57,7 @@ class Commits:
         limits: Limits,
         ids: UlidFactory,
         meter: InvocationMeter | None = None,
-        probe: Probe = no_probe,
+        probe: Probe | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._aftermath = aftermath
@@ -77,11 +73,12 @@ class Commits:
         Raises Fenced when the lease is lost.
         """
         decision, item, done = await self._commit(lease, cause, invocation)
-        if any(row.unnamed for row in item.step_rows):
+        if item.mark_rows and any(row.unnamed for row in item.step_rows):
             item = await self._named(item)
         delivered = done.mail != lease.mail
         lease.advance(decision, item, done)
-        await self._probe("before effects")
+        if self._probe is not None:
+            await self._probe("before effects")
         self._aftermath.of(lease, decision, item, done)
         return Settled(decision, item, done, delivered)
 
@@ -98,11 +95,12 @@ class Commits:
     ) -> tuple[Decision, CommitItem, Committed]:
         told_s = time.monotonic()
         decision, item = self._decide(lease, cause, told_s)
-        refused = await self._room.faults(item.wait_rows)
+        refused = await self._room.faults(item.wait_rows) if item.wait_rows else None
         if refused and isinstance(cause, Answered | Reported):
             decision, item = self._decide(lease, _refused(cause, refused), told_s)
         item = invocation.committing(item)
-        await self._probe("before commit")
+        if self._probe is not None:
+            await self._probe("before commit")
         try:
             done = await self._pipeline.commit(item)
         except StorageRefused as error:
@@ -115,7 +113,8 @@ class Commits:
         invocation.committed()
         if item.attempt_rows:
             self._meter.failed(item, cause)
-        await self._probe("after commit")
+        if self._probe is not None:
+            await self._probe("after commit")
         return decision, item, done
 
     def _decide(self, lease: Lease, cause: HolderCause, told_s: float) -> tuple[Decision, CommitItem]:
@@ -141,4 +140,4 @@ def _refused(cause: Answered | Reported, errors: Mapping[str, OpError]) -> Answe
         else op
         for op in cause.ops
     )
-    return replace(cause, ops=tuple(ops))
+    return msgspec.structs.replace(cause, ops=tuple(ops))

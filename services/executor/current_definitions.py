@@ -36,6 +36,13 @@ class CurrentDefinitions:
         self._in_use = asyncio.Event()
         self._reading = asyncio.Lock()
 
+    def follow_known(self, lease: Lease) -> bool:
+        """Give the lease what holds now if that is known without a wait. False: ask `follow`."""
+        self._used.add(lease.tenant)
+        self._in_use.set()
+        known = self._cache.recent(lease.tenant, self._max_age_s)
+        return known is not None and lease.follow(known)
+
     async def follow(self, lease: Lease) -> bool:
         """Give the lease what holds now. False: its project is deleted, and the run with it.
 

@@ -34,10 +34,11 @@ class Driver:
 
     async def drive(self, lease: Lease) -> bool:
         """Drive the run until it rests or ends (True), or may not go on here and is still held (False)."""
+        unrecorded = self._spans.unrecorded(lease)
         while await self._may_invoke(lease):
             steps = lease.steps
             try:
-                with self._spans.invocation(lease) as invocation:
+                with unrecorded or self._spans.invocation(lease) as invocation:
                     cause = await self._invoker.invoke(lease, invocation.traceparent)
                     invocation.answered()
                     settled = await self._commits.settle(lease, cause, invocation)
@@ -52,9 +53,11 @@ class Driver:
         return False
 
     async def _may_invoke(self, lease: Lease) -> bool:
-        if not self._may_go_on() or not await self._invoker.prepare(lease):
+        if not self._may_go_on():
             return False
-        return self._may_go_on() and not lease.gives_way
+        if not self._invoker.is_prepared(lease) and not (await self._invoker.prepare(lease) and self._may_go_on()):
+            return False
+        return not lease.gives_way
 
 
 def _warn_of_growth(lease: Lease) -> None:

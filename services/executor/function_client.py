@@ -13,9 +13,11 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from functools import lru_cache
 from types import TracebackType
 from typing import Literal, Protocol, Self
+
+import msgspec
 
 from services.core.domain import envelope
 from services.core.domain.endpoint import EndpointPolicy, ParsedEndpoint
@@ -33,14 +35,14 @@ MAX_ANSWER_BYTES = 8 * 1024 * 1024
 _FAILURE_BYTES = 64 * 1024
 _REASON_BYTES = 1024
 _SEAL_IN_THREAD_CHARS = 256 * 1024
+_ROUTES = 4096
 _DEFAULT_PORT = {"http": 80, "https": 443}
 _NOT_IN_A_FIELD = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 RequestKind = Literal["execute", "introspect"]
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """A function: its URL, and the signing keys, the current one first and during a rotation the one before."""
 
     url: str
@@ -51,12 +53,27 @@ class Target:
         return f"Target(url={self.url!r}, keys=<{len(self.keys)}>, verify_tls={self.verify_tls})"
 
 
-@dataclass(frozen=True, slots=True)
-class RawAnswer:
+class RawAnswer(msgspec.Struct, frozen=True):
     """What came back: any status, and a body of at most `MAX_ANSWER_BYTES`."""
 
     status: int
     body: bytes
+
+
+class WrittenHeaders(dict[str, str]):
+    """Headers that several requests carry: checked and written once."""
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        """Raises ValueError for what no field can hold."""
+        super().__init__(headers)
+        self.lines = _lines(headers)
+
+
+class _Route(msgspec.Struct, frozen=True):
+    """What all requests to a URL begin with, and where they go."""
+
+    origin: Origin
+    beginning: str
 
 
 class FunctionClient(Protocol):
@@ -94,6 +111,7 @@ class HttpFunctionClient:
         self._guard = EndpointGuard(policy, lookup, timeout_s=connect_timeout_s)
         dialer = Dialer(resolve=self._guard.resolve, open_socket=self._guard.open_socket, timeout_s=connect_timeout_s)
         self._http = LeanClient(dialer, max_body=max_answer_bytes, max_other_body=_FAILURE_BYTES)
+        self._route = lru_cache(_ROUTES)(self._find_route)
         self._unix_seconds = unix_seconds
         self._max_answer_bytes = max_answer_bytes
         self._same_fields = (
@@ -116,20 +134,20 @@ class HttpFunctionClient:
         self, target: Target, kind: RequestKind, request_text: str, headers: Mapping[str, str], timeout_s: float
     ) -> RawAnswer:
         """See `FunctionClient.call`."""
-        endpoint = self._guard.endpoint(target.url)
-        signature, body = await self._seal(target, request_text)
-        if _NOT_IN_A_FIELD.search("".join(headers.values())):
-            raise ValueError(f"not the values of headers: {headers!a}")
-        own = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        route = self._route(target.url, target.verify_tls)
+        if len(request_text) > _SEAL_IN_THREAD_CHARS:
+            # Signed and escaped off the loop.
+            signature, body = await asyncio.to_thread(_sealed, target.keys, self._unix_seconds(), request_text)
+        else:
+            signature, body = _sealed(target.keys, self._unix_seconds(), request_text)
+        own = headers.lines if isinstance(headers, WrittenHeaders) else _lines(headers)
         request = Request(
-            target=endpoint.target,
-            host=_host_field(endpoint),
-            fields=f"{self._same_fields}X-RunR-Request: {kind}\r\nX-RunR-Signature: {signature}\r\n{own}",
-            body=body,
+            route.beginning,
+            f"{self._same_fields}X-RunR-Request: {kind}\r\nX-RunR-Signature: {signature}\r\n{own}",
+            body,
         )
-        origin = Origin(endpoint.scheme, endpoint.host, endpoint.port, target.verify_tls)
         try:
-            answer = await self._http.post(origin, request, timeout_s)
+            answer = await self._http.post(route.origin, request, timeout_s)
         except HttpError as error:
             raise _fault(error, timeout_s) from error
         except AddressRefused as error:
@@ -138,11 +156,13 @@ class HttpFunctionClient:
             return RawAnswer(answer.status, answer.body)
         return RawAnswer(answer.status, self._decoded(answer))
 
-    async def _seal(self, target: Target, request_text: str) -> tuple[str, bytes]:
-        """The signature header and the body; a big request is signed and escaped off the loop."""
-        if len(request_text) > _SEAL_IN_THREAD_CHARS:
-            return await asyncio.to_thread(_sealed, target.keys, self._unix_seconds(), request_text)
-        return _sealed(target.keys, self._unix_seconds(), request_text)
+    def _find_route(self, url: str, verify_tls: bool) -> _Route:
+        """Raises FunctionFault `EndpointRefused`."""
+        endpoint = self._guard.endpoint(url)
+        return _Route(
+            Origin(endpoint.scheme, endpoint.host, endpoint.port, verify_tls),
+            f"POST {endpoint.target} HTTP/1.1\r\nHost: {_host_field(endpoint)}\r\n",
+        )
 
     def _decoded(self, answer: Answer) -> bytes:
         """The body without its Content-Encoding. None was asked for, but a proxy may have put one around it."""
@@ -154,6 +174,12 @@ class HttpFunctionClient:
 def _sealed(keys: tuple[str, ...], t: int, request_text: str) -> tuple[str, bytes]:
     header = signature_header(keys, t, request_text)
     return header, envelope.seal(request_text, header)
+
+
+def _lines(headers: Mapping[str, str]) -> str:
+    if _NOT_IN_A_FIELD.search("".join(headers.values())):
+        raise ValueError(f"not the values of headers: {headers!a}")
+    return "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
 
 
 def _host_field(endpoint: ParsedEndpoint) -> str:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 
 from services.core.domain.cause import Answered, FunctionFailed
 from services.core.domain.definition import Checkpoint
 from services.core.domain.function_answer import parse_answer
 from services.core.domain.function_op import AnswerLimits
-from services.core.domain.op import BadStep, FunctionFault, Invoke, Op, OpError, RunCompleted, RunFailed
+from services.core.domain.op import BadStep, FunctionFault, Invoke, Op, OpError, RunCompleted, RunFailed, StepCompleted
 from services.core.runtime.clock import Clock
-from services.core.runtime.off_loop import OffLoop
+from services.core.runtime.off_loop import SMALL_BYTES, OffLoop
 from services.core.runtime.settings import FunctionSettings, WorkflowLimits
 from services.core.runtime.traceparent import headers as trace_headers
 from services.executor.current_definitions import CurrentDefinitions
 from services.executor.endpoint import endpoint_of
-from services.executor.function_client import FunctionClient, Target
+from services.executor.function_client import FunctionClient, Target, WrittenHeaders
 from services.executor.invocation_meter import InvocationMeter
 from services.executor.lease import Lease
 
@@ -46,23 +45,32 @@ class Invoker:
         self._jitter = jitter
         self._steps_per_run = steps_per_run
 
+    def is_prepared(self, lease: Lease) -> bool:
+        """Whether the lease has the endpoint, keys and definitions that hold now. False: `prepare` is needed."""
+        return self._definitions.follow_known(lease)
+
     async def prepare(self, lease: Lease) -> bool:
         """Before each invocation: the endpoint, keys and definitions that hold now. False: its project is deleted."""
         return await self._definitions.follow(lease)
 
     async def invoke(self, lease: Lease, traceparent: str | None) -> Answered | FunctionFailed:
         """Send one execute request for the run and answer what happened."""
-        jitter = self._jitter.uniform(0.8, 1.2)
         try:
             ops = await self._ask(lease, traceparent)
         except FunctionFault as fault:
-            return FunctionFailed(fault, jitter)
+            return FunctionFailed(fault, self._draw())
+        if len(ops) == 1 and isinstance(ops[0], StepCompleted) and ops[0].id not in lease.memo.ids:
+            return Answered((ops[0],))  # as nearly all are: nothing about it is to be looked up or drawn
         if any(isinstance(op, Invoke) for op in ops):
             # The function may have taken minutes: what it invokes must be there, and not paused, now.
             await self._definitions.follow(lease)
         checked = tuple(startable(lease, op) for op in ops)
         repeated = frozenset(op.id for op in checked if not isinstance(op, RunCompleted | RunFailed)) & lease.memo.ids
-        return Answered(checked, repeated, jitter)
+        return Answered(checked, repeated, self._draw())
+
+    def _draw(self) -> float:
+        """The random part of a backoff."""
+        return self._jitter.uniform(0.8, 1.2)
 
     async def _ask(self, lease: Lease, traceparent: str | None) -> list[Op]:
         url = endpoint_of(lease.project, self._settings)
@@ -84,14 +92,12 @@ class Invoker:
             )
         finally:
             self._meter.called(self._clock.monotonic() - begun_s)
+        max_ops = 1 if room is None else room.max_steps
+        if len(answer.body) <= SMALL_BYTES:
+            return parse_answer(answer.status, answer.body, limits=self._limits, max_ops=max_ops)
         # A big answer must not hold up the heartbeat (rulings C20).
         return await self._off_loop.run(
-            len(answer.body),
-            parse_answer,
-            answer.status,
-            answer.body,
-            limits=self._limits,
-            max_ops=1 if room is None else room.max_steps,
+            len(answer.body), parse_answer, answer.status, answer.body, limits=self._limits, max_ops=max_ops
         )
 
     def _room(self, lease: Lease) -> Checkpoint | None:
@@ -105,13 +111,18 @@ class Invoker:
         return Checkpoint(max_ops, min(asked.max_time_ms, int(self._settings.request_timeout_s * 500)))
 
     @staticmethod
-    def _headers(lease: Lease, trace: str | None) -> Mapping[str, str]:
-        return {
-            "X-RunR-Workflow": lease.entry.name,
-            "X-RunR-Run-Id": lease.run_text,
-            "X-RunR-Attempt": str(lease.attempt),
-            **trace_headers(trace),
-        }
+    def _headers(lease: Lease, trace: str | None) -> WrittenHeaders:
+        """Those of this run's requests: the same for most of its steps."""
+        told = lease.entry.name, lease.attempt, trace
+        if lease.headers is None or lease.headers[0] != told:
+            headers = {
+                "X-RunR-Workflow": lease.entry.name,
+                "X-RunR-Run-Id": lease.run_text,
+                "X-RunR-Attempt": str(lease.attempt),
+                **trace_headers(trace),
+            }
+            lease.headers = told, WrittenHeaders(headers)
+        return lease.headers[1]
 
 
 def startable(lease: Lease, op: Op) -> Op:

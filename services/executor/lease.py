@@ -19,6 +19,7 @@ from services.core.domain.transition import Decision
 from services.core.engine.definitions import ProjectEntry, TenantDefinitions, WorkflowEntry
 from services.core.runtime.ids import ulid_text
 from services.core.store.commit_item import CommitItem, Committed
+from services.executor.function_client import WrittenHeaders
 from services.executor.worker_stream.invocation import LiveInvocation
 
 
@@ -30,8 +31,8 @@ class Lease:
     `span` is the trace context of the invocation in progress: what it starts and sends goes below it. `unnamed`: the
     ids of events that it has sent are not known yet, so it does not go on. `affinity`: the worker's session that
     it was claimed for, or that executes it. `under_way`: the invocation over its stream, `reporting`: the numbers of
-    its ops that are being committed, by step. `leave`: others wait for the room that it takes, so it is given back
-    after its step.
+    its ops that are being committed, by step. `headers`: those of its last request, and the name, attempt and trace
+    that they tell. `leave`: others wait for the room that it takes, so it is given back after its step.
     """
 
     run: UUID
@@ -66,6 +67,7 @@ class Lease:
     affinity: str | None = None
     under_way: LiveInvocation | None = None
     reporting: Mapping[str, int] = field(default_factory=dict)
+    headers: tuple[tuple[str, int, str | None], WrittenHeaders] | None = None
     _trigger: dict[str, Any] | None = None
     _run_text: str | None = None
     _frame: RequestFrame | None = None

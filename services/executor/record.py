@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from uuid import UUID, uuid4
 
 from services.core.domain.effect import Effect, EndRun, Memoize, OpenWait, RecordAttempt, SendEvents, StartChild
@@ -10,6 +9,7 @@ from services.core.domain.envelope import error_json
 from services.core.domain.matching import WaitKey, event_value, wait_key
 from services.core.domain.op import OpError
 from services.core.domain.run import Status
+from services.core.domain.safe_text import utf8_size
 from services.core.domain.transition import Decision
 from services.core.engine.send_events import SendMark, sent_output
 from services.core.engine.starts import cancel_waits, start_row
@@ -19,6 +19,7 @@ from services.executor.lease import Lease
 
 _INVOKED = "runr/invoke"
 _MAX_MS = 2**31 - 1  # what the store's column takes: 24 days, longer than any request may last
+_LETTERS = {status: status.value[0] for status in Status} | {Status.BLOCKED: "q"}
 _NO_KEY = WaitKey(None, None, None, None, None)
 
 
@@ -39,12 +40,12 @@ def commit_item(
         mail=lease.mail,
         keep=decision.status is Status.RUNNING,
         executing=executing and decision.status is Status.RUNNING,
-        st="q" if decision.status is Status.BLOCKED else decision.status.value[0],
+        st=_LETTERS[decision.status],
         steps=decision.steps - lease.steps,
-        size=rows.unnamed_bytes + sum(len((row.output or row.error or "").encode()) for row in rows.steps),
+        size=rows.size,
         fn_att=decision.function_failures,
         nd=decision.repeats,
-        uses=_uses(decision),
+        uses=rows.uses,
         gates=lease.gates.present,
         step_rows=tuple(rows.steps),
         attempt_rows=tuple(rows.attempts),
@@ -69,7 +70,17 @@ class _Rows:
         self.starts: list[StartRow] = []
         self.marks: list[MarkRow] = []
         self.end: EndRow | None = None
-        self.unnamed_bytes = 0
+        self.size = 0
+        """Bytes that the steps add to the memoized state."""
+        self._opened = 0
+
+    @property
+    def uses(self) -> int:
+        """Step executions to count: each attempt of a step, each sleep, wait, invoke and send (engine section 11)."""
+        if not self.attempts:
+            return self._opened + len(self.steps)
+        failed = {row.sid for row in self.attempts if row.sid is not None}
+        return self._opened + len(failed) + sum(row.sid not in failed for row in self.steps)
 
     def add(self, effect: Effect, status: Status) -> None:
         """The rows of one effect."""
@@ -80,6 +91,7 @@ class _Rows:
                 self.attempts.append(self._attempt(effect))
             case OpenWait():
                 self.waits.append(self._wait(effect))
+                self._opened += effect.kind in "sec"
             case StartChild():
                 self._start(effect)
             case SendEvents():
@@ -90,19 +102,22 @@ class _Rows:
 
     def _step(self, effect: Memoize) -> StepRow:
         lease = self._lease
+        error = None if effect.error is None else _error(effect.error)
+        output = effect.output if error is None else None
+        self.size += utf8_size(output or error or "")
         return StepRow(
-            run=lease.run,
-            tenant=lease.tenant,
-            sid=effect.id,
-            seq=effect.seq,
-            name=effect.name,
-            kind=effect.kind,
-            status="c" if effect.error is None else "f",
-            output=None if effect.error is not None else effect.output,
-            error=None if effect.error is None else _error(effect.error),
-            input=effect.input,
-            att=effect.attempts if effect.error is not None else lease.failing.get(effect.id, 0) + 1,
-            ms=min(effect.duration_ms, _MAX_MS),
+            lease.run,
+            lease.tenant,
+            effect.id,
+            effect.seq,
+            effect.name,
+            effect.kind,
+            "c" if error is None else "f",
+            output,
+            error,
+            effect.input,
+            lease.failing.get(effect.id, 0) + 1 if error is None else effect.attempts,
+            min(effect.duration_ms, _MAX_MS),
         )
 
     def _attempt(self, effect: RecordAttempt) -> AttemptRow:
@@ -187,24 +202,9 @@ class _Rows:
         )
         self.marks.append(MarkRow(lease.run, lease.tenant, "send_event", mark.to_json()))
         output = sent_output(mark.ids)
+        self.size += utf8_size(output)
         if mark.ids_are_known:
             self.steps[-1] = self.steps[-1]._replace(output=output)
-        else:
-            self.unnamed_bytes += len(output)
-
-
-def _uses(decision: Decision) -> int:
-    """Step executions to count: each attempt of a step, each sleep, wait, invoke and send (engine section 11)."""
-    failed = {e.step_id for e in decision.effects if isinstance(e, RecordAttempt) and e.step_id is not None}
-    return len(failed) + sum(1 for _ in _counted(decision, failed))
-
-
-def _counted(decision: Decision, failed: set[str]) -> Iterator[Effect]:
-    for effect in decision.effects:
-        stored = isinstance(effect, Memoize) and effect.id not in failed
-        opened = isinstance(effect, OpenWait) and effect.kind in "sec"
-        if stored or opened:
-            yield effect
 
 
 def _error(error: OpError) -> str:

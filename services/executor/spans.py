@@ -50,25 +50,57 @@ class ExecutorSpans:
             },
         )
 
+    def unrecorded(self, lease: Lease) -> Invocation | None:
+        """In place of all invocations of a run of which none is recorded; None where each is."""
+        return None if self._runs.follows(lease.trace) else Invocation(lease, lease.trace)
+
     def invocation(self, lease: Lease) -> Invocation:
         """An invocation of the run's function, from its request to the commit of its end: a context manager."""
         if lease.trace is None or not self._runs.follows(lease.trace):
-            return Invocation(None, self._runs, lease, lease.trace)
-        return Invocation(self._telemetry, self._runs, lease, self._telemetry.below(lease.trace))
+            return Invocation(lease, lease.trace)
+        return _RecordedInvocation(self._telemetry, self._runs, lease, self._telemetry.below(lease.trace))
 
     def nothing(self, lease: Lease) -> Invocation:
         """In place of an invocation, where a commit is all that is done: it has no span."""
-        return Invocation(None, self._runs, lease, lease.trace)
+        return Invocation(lease, lease.trace)
 
 
 class Invocation:
-    """One invocation. `traceparent` is its span's, or of the run's start where none is recorded."""
+    """One invocation, of which nothing is recorded. `traceparent` is its span's, or of the run's start where it has
+    none.
+    """
 
-    def __init__(self, telemetry: Telemetry | None, runs: RunSpans, lease: Lease, traceparent: str | None) -> None:
+    def __init__(self, lease: Lease, traceparent: str | None) -> None:
         self.traceparent = traceparent
+        self._lease = lease
+
+    def __enter__(self) -> Self:
+        self._lease.span = self.traceparent
+        return self
+
+    def answered(self) -> None:
+        """The function has answered, reported something, or failed to."""
+
+    def committing(self, item: CommitItem) -> CommitItem:
+        """What is to be committed of that: the item, its children placed in the trace."""
+        return item
+
+    def committed(self) -> None:
+        """It is committed. An invocation over a stream has many commits, each with steps and children of its own."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        pass
+
+
+class _RecordedInvocation(Invocation):
+    """One invocation with a span."""
+
+    def __init__(self, telemetry: Telemetry, runs: RunSpans, lease: Lease, traceparent: str) -> None:
+        super().__init__(lease, traceparent)
         self._telemetry = telemetry
         self._runs = runs
-        self._lease = lease
         self._attempt = lease.attempt  # as the function was told; the lease has moved on when the span is recorded
         self._begun_ns = 0
         self._answered_ns = 0
@@ -77,42 +109,35 @@ class Invocation:
         self._failure: str | None = None
 
     def __enter__(self) -> Self:
-        self._lease.span = self.traceparent
-        if self._telemetry is not None:
-            self._begun_ns = self._telemetry.now_ns()
-        return self
+        self._begun_ns = self._telemetry.now_ns()
+        return super().__enter__()
 
     def answered(self) -> None:
-        """The function has answered, reported something, or failed to."""
-        if self._telemetry is not None:
-            self._answered_ns = self._telemetry.now_ns()
+        """See `Invocation`."""
+        self._answered_ns = self._telemetry.now_ns()
 
     def committing(self, item: CommitItem) -> CommitItem:
-        """What is to be committed of that: the item, its children placed in the trace."""
+        """See `Invocation`."""
         self._item = item
-        if self._telemetry is not None and item.start_rows:
+        if item.start_rows:
             placed = tuple(row._replace(trace=self._runs.place(self.traceparent)) for row in item.start_rows)
             self._item = replace(item, start_rows=placed)
         return self._item
 
     def committed(self) -> None:
-        """It is committed. An invocation over a stream has many commits, each with steps and children of its own."""
-        if self._telemetry is None or self._item is None:
+        """See `Invocation`."""
+        if self._item is None:
             return
         item, lease = self._item, self._lease
         self._failure = next((_told(row.error) for row in item.attempt_rows if row.sid is None), None)
         opened = [f"{WAIT_WORDS[row.kind]} {row.sid}" for row in item.wait_rows if row.sid and row.run == lease.run]
         self._opened += opened[: _MAX_OPENED - len(self._opened)]
-        self._record_steps(self._telemetry, item)
+        self._record_steps(item)
         self._record_children(item)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._telemetry is not None:
-            self._record(self._telemetry, error)
-
-    def _record(self, telemetry: Telemetry, error: BaseException | None) -> None:
         lease = self._lease
         attributes: dict[str, Attribute] = {
             **run_attributes(lease.run, lease.entry.name),
@@ -126,10 +151,10 @@ class Invocation:
             failure = "fenced: the run was not held by this process any more"
         elif error is not None:
             failure = f"cut off: {type(error).__name__}"
-        telemetry.record(
+        self._telemetry.record(
             f"invoke {lease.entry.name}",
             start_ns=self._begun_ns,
-            end_ns=telemetry.now_ns(),
+            end_ns=self._telemetry.now_ns(),
             parent=lease.trace,
             identity=self.traceparent,
             kind=SpanKind.CLIENT,
@@ -137,9 +162,9 @@ class Invocation:
             error=failure,
         )
 
-    def _record_steps(self, telemetry: Telemetry, item: CommitItem) -> None:
+    def _record_steps(self, item: CommitItem) -> None:
         for sid, start_ns, end_ns, error in self._laid_out(_executions(item)):
-            telemetry.record(
+            self._telemetry.record(
                 f"step {sid}",
                 start_ns=start_ns,
                 end_ns=end_ns,

@@ -13,7 +13,7 @@ import pytest
 from services.core.domain.json_value import key_text
 from services.core.domain.op import Invoke, RunCompleted
 from services.core.domain.run import Status
-from services.core.store.batch import arguments, statement
+from services.core.store.batch import prepared
 from services.core.store.commit_item import CommitItem
 from services.core.store.queries import queries
 from tests.support.engine import database, executing, postgres_url
@@ -116,7 +116,8 @@ async def test_invokes_that_close_a_circle_at_the_same_time_see_each_other(circl
             await connection.fetch(queries("engine")["lock_runs"], circle.rows.tenant, [circle.runs[name]])
         for connection, name, other in zip(own, names, (*names[1:], names[0]), strict=True):
             items = [_invoking(circle.rows, lives[circle.runs[name]], await _workflow(circle.rows, other))]
-            answer = await connection.fetchrow(statement(items), *arguments(owner, items, now_s=0.0))
+            statement, arguments = prepared(owner, items, now_s=0.0)
+            answer = await connection.fetchrow(statement, *arguments)
             assert answer["result"] == "d"
     assert await circle.statuses() == [Status.WAITING] * length
     await circle.apply_marks()

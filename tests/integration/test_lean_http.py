@@ -53,7 +53,7 @@ def lean(**bounds: int) -> LeanClient:
 
 async def post(client: LeanClient, server: RawServer, body: bytes = b"{}") -> Answer:
     origin = Origin("http", "127.0.0.1", server.port, True)
-    return await client.post(origin, Request("/", "127.0.0.1", "", body), 10.0)
+    return await client.post(origin, Request("POST / HTTP/1.1\r\nHost: 127.0.0.1\r\n", "", body), 10.0)
 
 
 class TestBounds:

@@ -38,7 +38,7 @@ from services.core.store.pipeline import Pipeline
 from services.executor.aftermath import Aftermath
 from services.executor.arriving import Arriving
 from services.executor.claim import Claimer
-from services.executor.commits import Commits, Probe, no_probe
+from services.executor.commits import Commits, Probe
 from services.executor.current_definitions import CurrentDefinitions
 from services.executor.dispatch import Dispatcher
 from services.executor.drive import Driver
@@ -171,7 +171,7 @@ def make_incarnation(
     publisher: Publisher | None = None,
     lease: LeaseSettings | None = None,
     request_timeout_s: float = 30.0,
-    probe: Probe = no_probe,
+    probe: Probe | None = None,
     definitions: DefinitionsCache | None = None,
     clock: Clock | None = None,
     sessions: WorkerSessions | None = None,

@@ -14,7 +14,7 @@ import pytest
 
 from services.core.domain.run import Status
 from services.core.engine.starts import insert_starts
-from services.core.store.batch import arguments, statement
+from services.core.store.batch import prepared
 from services.core.store.commit_item import CommitItem, EndRow, StartRow, WaitRow
 from services.core.store.database import Database
 
@@ -120,7 +120,8 @@ class LiveRows:
             row = await connection.fetchrow("select * from rt.live where id = $1", run)
             fence = {"epoch": row["epoch"], "rev": row["rev"], "mail": row["mail"]} if row else {}
             items = [CommitItem(**{"run": run, "tenant": self.tenant, "keep": False, "st": "q", **fence, **item})]
-            answer = await connection.fetchrow(statement(items), *arguments(owner, items, now_s=0.0))
+            statement, arguments = prepared(owner, items, now_s=0.0)
+            answer = await connection.fetchrow(statement, *arguments)
         assert answer is not None
         return answer
 

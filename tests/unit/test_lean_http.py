@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 
 import httptools
@@ -12,14 +13,16 @@ from hypothesis import strategies as st
 
 from services.executor.lean_http.answer import AnswerParser
 from services.executor.lean_http.errors import AnswerTooBig, BadAnswer, ConnectionBroken, HttpError
+from services.executor.lean_http.head import KnownHeads, parse_head
 
 MAX_BODY = 1000
 MAX_OTHER_BODY = 100
 BODY = b'{"a":1}'
+READ_HEAD = partial(parse_head, id_field=b"x-runr-request-id")
 
 
 def parser() -> AnswerParser:
-    return AnswerParser(max_body=MAX_BODY, max_other_body=MAX_OTHER_BODY, id_field=b"x-runr-request-id")
+    return AnswerParser(max_body=MAX_BODY, max_other_body=MAX_OTHER_BODY, read_head=READ_HEAD)
 
 
 def read(parts: Sequence[bytes]) -> AnswerParser:
@@ -249,7 +252,7 @@ class TestRefused:
                 parser().feed(beginning)
 
     def test_a_body_of_very_many_chunks(self) -> None:
-        reading = AnswerParser(max_body=1 << 23, max_other_body=0, id_field=b"x")
+        reading = AnswerParser(max_body=1 << 23, max_other_body=0, read_head=READ_HEAD)
         with pytest.raises(BadAnswer, match="too many chunks"):
             reading.feed(chunked(*[b"a"] * 100_001))
 
@@ -351,3 +354,40 @@ class TestAgainstAnother:
         assert not other.refused
         assert (other.status, other.body) == (got.head.status, got.body)
         assert bool(other.complete) is (got.head.framing != "close")
+
+
+class TestKnownHeads:
+    HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\nX-RunR-Request-Id: %s\r\n\r\n"
+
+    @given(st.lists(st.sampled_from([b"a1", b"b2", b"c3", b"secret"]), min_size=1, max_size=6), st.data())
+    def test_a_remembered_head_says_what_it_says_when_it_is_parsed(self, ids: list[bytes], data: st.DataObject) -> None:
+        heads = KnownHeads(b"x-runr-request-id", place=b"secret")
+        for written in ids:
+            sent = data.draw(st.sampled_from([b"a1", b"b2", b"c3"]))
+            got = heads.read(sent, self.HEAD % written)
+            parsed = parse_head(self.HEAD % written, b"x-runr-request-id")
+            wanted = parsed._replace(request_id=b"secret") if written == sent else parsed
+            assert got == wanted
+
+    def test_an_id_elsewhere_than_in_its_field_is_no_answer_to_it(self) -> None:
+        heads = KnownHeads(b"x-runr-request-id", place=b"secret")
+        for _ in range(2):
+            got = heads.read(
+                b"a1", b"HTTP/1.1 200 OK\r\nX-Echo: a1\r\nX-RunR-Request-Id: b2\r\nContent-Length: 0\r\n\r\n"
+            )
+            assert got.request_id == b"b2"
+
+    def test_what_is_refused_is_refused_again(self) -> None:
+        heads = KnownHeads(b"x-runr-request-id", place=b"secret")
+        for _ in range(2):
+            with pytest.raises(BadAnswer):
+                heads.read(b"a1", b"HTTP/1.1 200 OK\r\nX-RunR-Request-Id: a1\r\nContent-Length: x\r\n\r\n")
+
+    def test_only_so_many_are_remembered(self) -> None:
+        heads = KnownHeads(b"x-runr-request-id", place=b"secret")
+        for length in range(600):
+            got = heads.read(
+                b"id-1", b"HTTP/1.1 200 OK\r\nX-RunR-Request-Id: id-1\r\nContent-Length: %d\r\n\r\n" % length
+            )
+            assert (got.length, got.request_id) == (length, b"secret")
+        assert len(heads) <= 256

@@ -6,6 +6,7 @@ import asyncio
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
@@ -16,6 +17,7 @@ from services.executor.function_client import MAX_ANSWER_BYTES
 from services.executor.lean_http.answer import AnswerParser
 from services.executor.lean_http.client import ID_FIELD
 from services.executor.lean_http.errors import HttpError
+from services.executor.lean_http.head import parse_head
 
 _SHOWN = 400
 _PAUSE_S = 0.1
@@ -97,8 +99,8 @@ class Wire:
 
     async def exchange(self, headers: Mapping[str, str], body: bytes, *, split_after: int | None = None) -> Reply:
         """Write a request and read its answer. `split_after`: bytes of the body, after which there is a pause."""
-        id_field = ID_FIELD.lower().encode()
-        parser = AnswerParser(max_body=MAX_ANSWER_BYTES, max_other_body=MAX_ANSWER_BYTES, id_field=id_field)
+        read_head = partial(parse_head, id_field=ID_FIELD.lower().encode())
+        parser = AnswerParser(max_body=MAX_ANSWER_BYTES, max_other_body=MAX_ANSWER_BYTES, read_head=read_head)
         writing = asyncio.ensure_future(self._write(headers, body, split_after))
         try:
             while not await self._line.feed(parser):

@@ -29,7 +29,7 @@ def apply_ops(state: RunView, cause: Answered, reached_ms: int) -> Outcome:
     """Apply the ops of one answer. Ops of steps that are memoized already are skipped; only skipped ones are a
     strike. `reached_ms`: see `transition.decide`.
     """
-    fresh = [op for op in cause.ops if step_id_of(op) not in cause.repeated]
+    fresh = [op for op in cause.ops if step_id_of(op) not in cause.repeated] if cause.repeated else cause.ops
     if not fresh:
         return strike(state, cause.ops)
     effects: list[Effect] = []

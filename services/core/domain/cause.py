@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from services.core.domain.op import FunctionFault, Op
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseTaken:
+class LeaseTaken(msgspec.Struct, frozen=True):
     """An executor claimed the queued run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(msgspec.Struct, frozen=True):
     """The function answered ops, in order. `repeated` holds the ids among them that the run has memoized already.
 
     `jitter` (0.8–1.2) is the random part of a backoff; `wanted` says that another run waits for this one's slot.
@@ -25,8 +23,7 @@ class Answered:
     wanted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Reported:
+class Reported(msgspec.Struct, frozen=True):
     """Ops that a worker reported over its stream, in the order in which they came. None of them assumed that another
     was stored. `executing`: the invocation goes on; what rests in it is stored beside it. Otherwise as in `Answered`.
     """
@@ -37,66 +34,54 @@ class Reported:
     executing: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Unwound:
+class Unwound(msgspec.Struct, frozen=True):
     """The worker has nothing left to do in this invocation: all that is left of the run is open."""
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionFailed:
+class FunctionFailed(msgspec.Struct, frozen=True):
     """No valid answer: a failed function attempt."""
 
     fault: FunctionFault
     jitter: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseExpired:
+class LeaseExpired(msgspec.Struct, frozen=True):
     """The process that held the run is gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
+class Due(msgspec.Struct, frozen=True):
     """A sleep, backoff, later start, park or timeout of a wait is due."""
 
 
-@dataclass(frozen=True, slots=True)
-class Delivered:
+class Delivered(msgspec.Struct, frozen=True):
     """An event matched a wait, or a child ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class SlotGranted:
+class SlotGranted(msgspec.Struct, frozen=True):
     """A blocked run got its place behind the gate."""
 
 
-@dataclass(frozen=True, slots=True)
-class LetGo:
+class LetGo(msgspec.Struct, frozen=True):
     """The holder gives the run back without an attempt (drain)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cancel:
+class Cancel(msgspec.Struct, frozen=True):
     """Cancelled by the API, a cancel_on event or a parent's end."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeadlinePassed:
+class DeadlinePassed(msgspec.Struct, frozen=True):
     """The run's own timeout is over."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resumed:
+class Resumed(msgspec.Struct, frozen=True):
     """The worker that executes the run over its stream has come to another executor and goes on there."""
 
 
-@dataclass(frozen=True, slots=True)
-class NotBegun:
+class NotBegun(msgspec.Struct, frozen=True):
     """The worker that the run is kept for says that nothing of it has ever begun there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Retried:
+class Retried(msgspec.Struct, frozen=True):
     """The API asks an ended run to go on from where it stopped."""
 
 

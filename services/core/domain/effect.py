@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from services.core.domain.op import EventToSend, OpError
@@ -26,8 +24,7 @@ class Memoize(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordAttempt:
+class RecordAttempt(msgspec.Struct, frozen=True, kw_only=True):
     """Keep a failed attempt in the history. `step_id` None = of the function. `number` counts from 1."""
 
     step_id: str | None
@@ -37,8 +34,7 @@ class RecordAttempt:
     duration_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenWait:
+class OpenWait(msgspec.Struct, frozen=True, kw_only=True):
     """Open a wait, which is also the timer. kind: s sleep, e event, c child, b backoff.
 
     Times: `delay_ms` from the commit, or `at_ms` (unix), or neither. `lookback_ms`: so far back from the commit; -1: to
@@ -57,8 +53,7 @@ class OpenWait:
     fields: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartChild:
+class StartChild(msgspec.Struct, frozen=True, kw_only=True):
     """Start the run that an OpenWait of kind c with the same step id waits for."""
 
     id: str
@@ -66,16 +61,14 @@ class StartChild:
     data: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendEvents:
+class SendEvents(msgspec.Struct, frozen=True, kw_only=True):
     """Accept these events: durable with the step's result, applied after the commit."""
 
     id: str
     events: tuple[EventToSend, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndRun:
+class EndRun(msgspec.Struct, frozen=True, kw_only=True):
     """Close the run: its lease, waits, timers and slot go in the same transaction."""
 
     output: str | None = None

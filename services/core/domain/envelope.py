@@ -14,6 +14,7 @@ import msgspec
 
 PROTOCOL = "v1"
 
+_SEALED = f'{{"runr_workflow":"{PROTOCOL}","signature":'.encode()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -138,9 +139,8 @@ def introspect_request(ts: int) -> str:
 
 def seal(request_text: str, signature_header: str) -> bytes:
     """The body to post: the request as a JSON string, so that the signed bytes survive a runtime that re-encodes."""
-    request = msgspec.json.encode(request_text)
-    head = f'{{"runr_workflow":"{PROTOCOL}","signature":{_text(signature_header)},"request":'
-    return b"".join((head.encode(), request, b"}"))
+    signature, request = msgspec.json.encode(signature_header), msgspec.json.encode(request_text)
+    return b"".join((_SEALED, signature, b',"request":', request, b"}"))
 
 
 def completed_json(output: str) -> str:

@@ -34,6 +34,8 @@ class RunGates(NamedTuple):
     @property
     def present(self) -> tuple[int, ...]:
         """Those that there are."""
+        if self.first is None and self.second is None:
+            return ()
         return tuple(gate for gate in self.pair if gate is not None)
 
 

@@ -6,11 +6,10 @@ All JSON payloads (`output`, `input`, `data`) are the JSON text as the function 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class OpError:
+class OpError(msgspec.Struct, frozen=True):
     """The error of a step or run, already cut to its limits (name 200 B, message 8 KiB, stack 32 KiB)."""
 
     name: str
@@ -18,8 +17,7 @@ class OpError:
     stack: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepOp:
+class StepOp(msgspec.Struct, frozen=True, kw_only=True):
     """What every step op carries. `id` has the counter suffix, `name` has not.
 
     `input` is for the timeline only: the arguments of a `step.run`, None where they are over 32 KiB or were not given.
@@ -32,15 +30,13 @@ class StepOp:
     max_attempts: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepCompleted(StepOp):
+class StepCompleted(StepOp, frozen=True, kw_only=True):
     """A `step.run` whose function returned."""
 
     output: str = "null"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepFailed(StepOp):
+class StepFailed(StepOp, frozen=True, kw_only=True):
     """A `step.run` whose function raised. At most one of `retry_after_ms` and `retry_at_ms` (unix) is set."""
 
     error: OpError
@@ -50,16 +46,14 @@ class StepFailed(StepOp):
     warning: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sleep(StepOp):
+class Sleep(StepOp, frozen=True, kw_only=True):
     """Sleep for `for_ms`, or until `until_ms` (unix milliseconds); exactly one is set."""
 
     for_ms: int | None = None
     until_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitForEvent(StepOp):
+class WaitForEvent(StepOp, frozen=True, kw_only=True):
     """Wait for an event. `condition` is `match` and `if` joined into one expression, None = the name alone.
 
     `lookback_ms`: None = none, -1 = since the run was created.
@@ -71,8 +65,7 @@ class WaitForEvent(StepOp):
     lookback_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Invoke(StepOp):
+class Invoke(StepOp, frozen=True, kw_only=True):
     """Start a child run and wait for its end."""
 
     workflow: str
@@ -80,8 +73,7 @@ class Invoke(StepOp):
     timeout_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventToSend:
+class EventToSend(msgspec.Struct, frozen=True, kw_only=True):
     """One event of a `send_event` op. `id` is None where the function left it out."""
 
     name: str
@@ -90,22 +82,19 @@ class EventToSend:
     ts: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendEvent(StepOp):
+class SendEvent(StepOp, frozen=True, kw_only=True):
     """Send 1–100 events, durably with the step."""
 
     events: tuple[EventToSend, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunCompleted:
+class RunCompleted(msgspec.Struct, frozen=True, kw_only=True):
     """The workflow returned."""
 
     output: str = "null"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFailed:
+class RunFailed(msgspec.Struct, frozen=True, kw_only=True):
     """The workflow raised outside a step. At most one of `retry_after_ms` and `retry_at_ms` (unix) is set."""
 
     error: OpError
@@ -115,8 +104,7 @@ class RunFailed:
     warning: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BadStep(StepOp):
+class BadStep(StepOp, frozen=True, kw_only=True):
     """A step op whose own fields break a rule: the author's fault, memoized as failed (protocol section 3).
 
     `kind` is what the step was meant to be: run, sleep, wait_for_event, invoke or send_event.

@@ -24,6 +24,8 @@ class Status(Enum):
     CANCELLED = "cancelled"
     TIMED_OUT = "timed_out"
 
+    __hash__ = object.__hash__  # each is one object: Enum's own goes by the name, in Python, at every look at a table
+
     @property
     def is_terminal(self) -> bool:
         """Whether the run has ended."""

@@ -10,6 +10,7 @@ import hmac
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 WINDOW_S = 300
 """A signature is good while |now - t| is at most this."""
@@ -37,7 +38,9 @@ ACCEPTED = Verdict(200)
 
 def sign(key: str, t: int | str, request: str) -> str:
     """The `v1` of a request: hex of HMAC-SHA256 over `<t>.<request>`. The key is used as the text given, in UTF-8."""
-    return hmac.digest(_utf8(key), _utf8(f"{t}.{request}"), "sha256").hex()
+    made = _with(key).copy()
+    made.update(_utf8(f"{t}.{request}"))
+    return made.hexdigest()
 
 
 def signature_header(keys: Sequence[str], t: int, request: str) -> str:
@@ -80,6 +83,12 @@ def verify_envelope(body: object, header: str | None, keys: Sequence[str], now: 
     if header is not None and inner is not None and not hmac.compare_digest(_utf8(header), _utf8(inner)):
         return Verdict(401, "the signatures of header and envelope differ")
     return verify(header if header is not None else inner, keys, request, now)
+
+
+@lru_cache(maxsize=1024)
+def _with(key: str) -> hmac.HMAC:
+    """What is the same in all signatures of a key, to be copied: half of what one of a short text costs."""
+    return hmac.new(_utf8(key), digestmod="sha256")
 
 
 def _parse(header: str) -> tuple[str, list[str]] | None:

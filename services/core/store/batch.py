@@ -15,20 +15,24 @@ def columns(rows: Sequence[tuple[Any, ...]], width: int) -> Columns:
     return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
 
 
-def statement(items: Sequence[CommitItem]) -> str:
-    """The statement these items need: most batches hold nothing but results and ends."""
+def prepared(owner: int, items: Sequence[CommitItem], *, now_s: float) -> tuple[str, list[Any]]:
+    """The statement these items need, with its arguments. It is sent at `now_s` by the monotonic clock.
+
+    Most batches hold nothing but results and ends.
+    """
     if all(map(_is_light, items)):
-        return _LIGHT_STATEMENT
+        return _LIGHT_STATEMENT, _light_arguments(owner, items)
+    return _statement(items), _arguments(owner, items, now_s)
+
+
+def _statement(items: Sequence[CommitItem]) -> str:
     full = any(item.wait_rows or item.start_rows for item in items)
     count = 1 + _PLAIN + (_WAITS + _STARTS if full else 0)
     name = "commit_full_v1" if full else "commit_v1"
     return _call(name, count)
 
 
-def arguments(owner: int, items: Sequence[CommitItem], *, now_s: float) -> list[Any]:
-    """The arguments of `statement(items)`, which is sent at `now_s` by the monotonic clock."""
-    if all(map(_is_light, items)):
-        return _light_arguments(owner, items)
+def _arguments(owner: int, items: Sequence[CommitItem], now_s: float) -> list[Any]:
     heads = [
         (
             item.run,

@@ -157,10 +157,13 @@ class CommitItem(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def weight(self) -> int:
         """About how many bytes travel with it."""
-        texts = (text for row in self.step_rows for text in (row.output, row.error, row.input) if text)
-        weight = 300 * (1 + len(self.step_rows)) + sum(map(len, texts))
-        weight += sum(len(row.event_data or "") for row in self.start_rows)
-        weight += sum(len(row.body) for row in self.mark_rows)
+        weight = 300 * (1 + len(self.step_rows))
+        for step in self.step_rows:
+            weight += len(step.output or "") + len(step.error or "") + len(step.input or "")
+        for start in self.start_rows:
+            weight += len(start.event_data or "")
+        for mark in self.mark_rows:
+            weight += len(mark.body)
         if self.end_row is not None:
             weight += len(self.end_row.output or "") + len(self.end_row.error or "")
         return weight

@@ -18,7 +18,7 @@ from uuid import UUID
 import asyncpg
 
 from services.core.domain.errors import Unavailable
-from services.core.store.batch import arguments, is_plain, statement, step_arguments
+from services.core.store.batch import is_plain, prepared, step_arguments
 from services.core.store.commit_item import CommitItem, Committed, Fenced, StorageRefused
 from services.core.store.database import ServerChanged, connect, server_identity, translated
 from services.core.store.pipeline_meter import PipelineMeter
@@ -184,7 +184,8 @@ class Pipeline:
             )
             if alone is not None:
                 return {alone["run"]: alone}
-        rows = await connection.fetch(statement(items), *arguments(self._owner, items, now_s=time.monotonic()))
+        statement, arguments = prepared(self._owner, items, now_s=time.monotonic())
+        rows = await connection.fetch(statement, *arguments)
         results = {row["run"]: row for row in rows}
         # The server may have gone on with an interrupted statement, and committed it after it was looked up.
         late = [each for each in batch if each.in_doubt and _result(results.get(each.item.run)) in "fg"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from services.executor.lean_http.chunks import ChunkDecoder
 from services.executor.lean_http.errors import AnswerTooBig, BadAnswer, ConnectionBroken
-from services.executor.lean_http.head import MAX_HEAD_BYTES, Head, begins_answer, check_beginning, parse_head, shown
+from services.executor.lean_http.head import MAX_HEAD_BYTES, Head, begins_answer, check_beginning, shown
 
 _END_OF_HEAD = b"\r\n\r\n"
 
@@ -20,24 +22,25 @@ class AnswerParser:
         "_buffer",
         "_chunks",
         "_head_bytes",
-        "_id_field",
         "_max_body",
         "_max_other_body",
         "_missing",
         "_pieces",
+        "_read_head",
         "_size",
         "has_surplus",
         "head",
         "is_cut",
     )
 
-    def __init__(self, *, max_body: int, max_other_body: int, id_field: bytes) -> None:
+    def __init__(self, *, max_body: int, max_other_body: int, read_head: Callable[[bytes], Head]) -> None:
+        """`read_head` is `head.parse_head`, or does as it does."""
         self.head: Head | None = None
         self.has_surplus = False
         """Bytes came behind the answer."""
         self.is_cut = False
         """The body is longer than what was kept of it."""
-        self._id_field = id_field
+        self._read_head = read_head
         self._max_body = max_body
         self._max_other_body = max_other_body
         self._buffer = bytearray()
@@ -102,7 +105,7 @@ class AnswerParser:
             end += len(_END_OF_HEAD)
             self._check_size(end)
             self._head_bytes += end
-            head = parse_head(data[:end], self._id_field)
+            head = self._read_head(data[:end])
             data = data[end:]
             if head.status >= 200:
                 self._begin(head)
@@ -129,6 +132,9 @@ class AnswerParser:
 
     def _feed_counted(self, data: bytes) -> bool:
         missing = self._missing
+        if len(data) == missing <= self._max_other_body and not self._pieces:
+            self._pieces.append(data)  # all at once, and below every bound, as nearly always
+            return True
         if len(data) < missing:
             self._missing -= len(data)
             return self._keep(data)

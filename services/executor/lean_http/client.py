@@ -15,13 +15,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+from functools import partial
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
+
+import msgspec
 
 from services.executor.lean_http.answer import AnswerParser
 from services.executor.lean_http.connection import Connection, Origin
 from services.executor.lean_http.dial import Dialer
 from services.executor.lean_http.errors import BadAnswer, OutOfTime
+from services.executor.lean_http.head import Head, KnownHeads
 from services.executor.lean_http.pool import IDLE_S, Lane, Pool
 
 ID_FIELD = "X-RunR-Request-Id"
@@ -30,18 +34,19 @@ _ID_FIELD = ID_FIELD.lower().encode()
 _PLAIN_S = 60.0  # how long it is remembered that a server does not repeat ids
 _DISTRUST_S = 600.0  # … and that one has sent what nobody asked for
 _GOODBYE_S = 1.0
+_ID_BYTES = 16
+_IDS_AT_ONCE = 64
 
 
-class Request(NamedTuple):
-    """What to post. `target` is path and query, `host` the Host field, `fields` further ones, each with its CRLF."""
+class Request(msgspec.Struct, frozen=True):
+    """What to post. `beginning` is the request line with the Host field, `fields` further ones, each with its CRLF."""
 
-    target: str
-    host: str
+    beginning: str
     fields: str
     body: bytes
 
 
-class Answer(NamedTuple):
+class Answer(msgspec.Struct, frozen=True):
     """What came back. `encoding` is the Content-Encoding in lower case; `is_cut`: only the beginning was read."""
 
     status: int
@@ -68,6 +73,9 @@ class LeanClient:
         self._loop: asyncio.AbstractEventLoop
         self._pool: Pool
         self._connections: set[Connection] = set()
+        self._heads = KnownHeads(_ID_FIELD, secrets.token_hex(_ID_BYTES).encode())
+        self._ids = ""
+        """Random for ids, fetched in pools: a call of the kernel costs more than an id."""
         self._emptied = asyncio.Event()
 
     async def __aenter__(self) -> Self:
@@ -99,12 +107,28 @@ class LeanClient:
         connection = self._pool.take_idle(lane)
         if connection is None:
             connection = await self._connection(lane, deadline)
+        request_id = self._new_id()
+        is_single = lane.single_until > self._loop.time()
+        closing = "Connection: close\r\n" if is_single else ""
+        head = (
+            f"{request.beginning}{closing}{request.fields}"
+            f"{ID_FIELD}: {request_id}\r\nContent-Length: {len(request.body)}\r\n\r\n"
+        )
+        sent_id = request_id.encode()
+        parser = AnswerParser(
+            max_body=self._max_body,
+            max_other_body=self._max_other_body,
+            read_head=partial(self._heads.read, sent_id),
+        )
         keep = False
         try:
-            answer, keep = await self._exchange(lane, connection, request, deadline)
+            await connection.exchange(head.encode(), request.body, parser, deadline)
+            keep = self._may_keep(lane, connection, parser, sent_id) and not is_single
         finally:
             self._pool.give_back(lane, connection, keep=keep)
-        return answer
+        got = parser.head
+        assert got is not None, "an exchange ends with a head or raises"
+        return Answer(got.status, got.encoding.decode("latin-1"), parser.body, parser.is_cut)
 
     def opened(self, connection: Connection) -> None:
         """See `Owner`."""
@@ -136,40 +160,36 @@ class LeanClient:
         except TimeoutError:
             raise OutOfTime("there was no connection in time") from None
 
-    async def _exchange(
-        self, lane: Lane, connection: Connection, request: Request, deadline: float
-    ) -> tuple[Answer, bool]:
-        """The answer, and whether the connection may be kept."""
-        request_id = secrets.token_hex(16)
-        is_single = lane.single_until > self._loop.time()
-        closing = "Connection: close\r\n" if is_single else ""
-        head = (
-            f"POST {request.target} HTTP/1.1\r\nHost: {request.host}\r\n{closing}{request.fields}"
-            f"{ID_FIELD}: {request_id}\r\nContent-Length: {len(request.body)}\r\n\r\n"
-        )
-        parser = AnswerParser(max_body=self._max_body, max_other_body=self._max_other_body, id_field=_ID_FIELD)
-        await connection.exchange(head.encode(), request.body, parser, deadline)
+    def _new_id(self) -> str:
+        if not self._ids:
+            self._ids = secrets.token_hex(_ID_BYTES * _IDS_AT_ONCE)
+        drawn, self._ids = self._ids[: 2 * _ID_BYTES], self._ids[2 * _ID_BYTES :]
+        return drawn
+
+    def _may_keep(self, lane: Lane, connection: Connection, parser: AnswerParser, sent_id: bytes) -> bool:
+        """Whether the connection may be used again, after this answer. Raises BadAnswer."""
         got = parser.head
         assert got is not None, "an exchange ends with a head or raises"
-        is_bound = self._check_id(lane, connection, got.status, got.request_id, request_id.encode())
+        is_bound = got.request_id == self._heads.place or self._check_id(lane, connection, got, sent_id)
         if parser.has_surplus:
             self._distrust(lane)
-        is_clean = connection.is_written and not parser.has_surplus and not parser.is_cut
-        keep = is_bound and is_clean and got.persists and not is_single
+        keep = is_bound and got.persists and connection.is_written and not parser.has_surplus and not parser.is_cut
         if keep:
             connection.idle_s = IDLE_S if got.idle_s is None else min(IDLE_S, got.idle_s / 2)
-        return Answer(got.status, got.encoding.decode("latin-1"), parser.body, parser.is_cut), keep
+        return keep
 
-    def _check_id(self, lane: Lane, connection: Connection, status: int, got: bytes | None, sent: bytes) -> bool:
+    def _check_id(self, lane: Lane, connection: Connection, got: Head, sent: bytes) -> bool:
         """Whether the answer names its request. Raises BadAnswer if it may be the answer to another one."""
-        if got == sent:
+        if got.request_id == sent:
             return True
-        if got is not None:
+        if got.request_id is not None:
             self._distrust(lane)
-            raise BadAnswer(f"an answer with HTTP {status} has the id of another request")
+            raise BadAnswer(f"an answer with HTTP {got.status} has the id of another request")
         lane.single_until = max(lane.single_until, self._loop.time() + _PLAIN_S)
         if connection.exchanges > 1:
-            raise BadAnswer(f"an answer with HTTP {status} on a kept connection does not say which request it answers")
+            raise BadAnswer(
+                f"an answer with HTTP {got.status} on a kept connection does not say which request it answers"
+            )
         return False
 
     def _distrust(self, lane: Lane) -> None:

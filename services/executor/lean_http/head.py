@@ -15,6 +15,8 @@ MAX_HEAD_BYTES = 64 * 1024
 """The heads of an answer together with its interim ones, and its trailers."""
 
 _MAX_FIELDS = 256
+_MAX_KNOWN = 256
+_MAX_KNOWN_BYTES = 1024
 _SHOWN_BYTES = 60
 
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
@@ -42,6 +44,37 @@ class Head(NamedTuple):
     encoding: bytes
     request_id: bytes | None
     idle_s: int | None
+
+
+class KnownHeads:
+    """Reads heads, and remembers what they said: those of one server differ in little but the id of the request, which
+    is left out of what is compared.
+    """
+
+    def __init__(self, id_field: bytes, place: bytes) -> None:
+        """`id_field` is the lower-case name of the field of the id. `place` stands for the id of the request in what is
+        read: a secret, so that no server can write it.
+        """
+        self.place = place
+        self._id_field = id_field
+        self._known: dict[tuple[bytes, bytes], Head] = {}
+
+    def __len__(self) -> int:
+        """How many are remembered."""
+        return len(self._known)
+
+    def read(self, request_id: bytes, data: bytes) -> Head:
+        """As `parse_head`; `place` for a `request_id` that is the one given. Raises BadAnswer."""
+        before, found, after = data.partition(request_id)
+        if not found or len(data) > _MAX_KNOWN_BYTES:
+            return parse_head(data, self._id_field)
+        head = self._known.get((before, after))
+        if head is None:
+            head = parse_head(before + self.place + after, self._id_field)
+            if len(self._known) >= _MAX_KNOWN:
+                self._known.clear()
+            self._known[before, after] = head
+        return head
 
 
 def parse_head(data: bytes, id_field: bytes) -> Head:
