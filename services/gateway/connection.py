@@ -67,6 +67,11 @@ class Connection(web.RequestHandler):
         response.headers["Connection"] = "close"
         return response
 
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """Go on reading where it was stopped. Every body that is read asks for it; nearly none has stopped it."""
+        if self._reading_paused:
+            super().resume_reading(resume_parser)
+
     def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> Coroutine[Any, Any, tuple[web.StreamResponse, bool]]:

@@ -16,9 +16,9 @@ _TOKEN = re.compile(r"[\x21-\x7e]{1,1024}")
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-def token_credentials(request: web.Request) -> Credentials:
-    """What a request that needs a token is made with: the header's, or that of the session in the cookie. Raises
-    Malformed, Unauthenticated, PermissionDenied.
+def token_credentials(request: web.Request, name: str | None = None) -> Credentials:
+    """What a request that needs a token is made with: the header's, or that of the session in the cookie. `name` is the
+    write's. Raises Malformed, Unauthenticated, PermissionDenied.
     """
     authorization = only_header(request, "Authorization")
     session = request.app[COOKIES].secret_of(request) if authorization is None else None
@@ -28,7 +28,7 @@ def token_credentials(request: web.Request) -> Credentials:
     tenant = only_header(request, "X-Tenant-ID")
     if tenant is not None and not _TENANT.fullmatch(tenant):
         raise PermissionDenied("you are not a member of the tenant that X-Tenant-ID names")
-    return Credentials(token, tenant, request[REQUEST_TRACE].traceparent)
+    return Credentials(token, tenant, request[REQUEST_TRACE].traceparent, name)
 
 
 def only_header(request: web.Request, name: str) -> str | None:

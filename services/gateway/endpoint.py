@@ -120,9 +120,10 @@ def _may_be_big(request: web.Request) -> bool:
 async def input_of(route: Route, request: web.Request, bounds: Bounds, off_loop: OffLoop) -> tuple[Input, Any]:
     """What the request holds, and the message to the service made of it."""
     path = dict(request.match_info)
-    if not all(is_storable(value) for value in path.values()):
-        raise NotFound("there is no such path", reason="UNKNOWN_PATH")
-    query = read_query(route.query, request.query)
+    for value in path.values():
+        if not is_storable(value):
+            raise NotFound("there is no such path", reason="UNKNOWN_PATH")
+    query = read_query(route.query, request.query) if request.query_string else {}
     raw = b""
     if route.reads_body:
         limit = bounds.events_body_bytes if route.events_body else bounds.body_bytes
@@ -147,4 +148,4 @@ def credentials_of(request: web.Request, *, public: bool = False) -> Credentials
         return Credentials(None, None, request[REQUEST_TRACE].traceparent)
     if key is not None:
         name_of(key)  # it goes on as it is: the service reads it, and a name may be one that is read another way again
-    return token_credentials(request)._replace(name=None if key is None else key.strip())
+    return token_credentials(request, name=None if key is None else key.strip())

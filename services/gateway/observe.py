@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import secrets
 from dataclasses import dataclass
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 from opentelemetry.trace import SpanKind
 
+from services.core.runtime.pooled_random import PooledRandom
 from services.core.runtime.telemetry import Telemetry
 from services.core.runtime.traceparent import extract, received
 from services.gateway.problem import as_domain_error, problem_response
@@ -42,10 +42,12 @@ REQUEST_TRACE = web.RequestKey("runr_trace", RequestTrace)
 def observing(telemetry: Telemetry, *, write_timeout_s: float) -> Middleware:
     """The outermost middleware. An answer that its client does not take within `write_timeout_s` is cut off."""
 
+    source = PooledRandom()
+
     @web.middleware
     async def observe(request: web.Request, handler: Handler) -> web.StreamResponse:
         start_ns = telemetry.now_ns()
-        trace = _trace(telemetry, _received(request))
+        trace = _trace(telemetry, _received(request), source)
         request[REQUEST_TRACE] = trace
         try:
             response = await handler(request)
@@ -65,29 +67,32 @@ def observing(telemetry: Telemetry, *, write_timeout_s: float) -> Middleware:
 
 
 def _received(request: web.Request) -> str | None:
+    traceparent = request.headers.get("traceparent")
+    if traceparent is None:
+        return None
     # A `tracestate` may be spread over several headers.
-    return received(request.headers.get("traceparent"), ",".join(request.headers.getall("tracestate", ())))
+    return received(traceparent, ",".join(request.headers.getall("tracestate", ())))
 
 
 def _request_id(request: web.Request, trace: RequestTrace) -> str:
     """What the caller calls its request, or else what we call it."""
-    given = request.headers.get(REQUEST_HEADER, "")
-    return given if _REQUEST_ID.fullmatch(given) else trace.trace_id
+    given = request.headers.get(REQUEST_HEADER)
+    return given if given is not None and _REQUEST_ID.fullmatch(given) else trace.trace_id
 
 
-def _trace(telemetry: Telemetry, parent: str | None) -> RequestTrace:
+def _trace(telemetry: Telemetry, parent: str | None, source: PooledRandom) -> RequestTrace:
     if parent is None and not telemetry.enabled:
-        return _untraced()
+        return _untraced(source)
     traceparent = telemetry.reserve(parent)
     identity = extract(traceparent)
     if identity is not None:
         return RequestTrace(parent, traceparent, f"{identity.trace_id:032x}")
-    return _untraced()
+    return _untraced(source)
 
 
-def _untraced() -> RequestTrace:
+def _untraced(source: PooledRandom) -> RequestTrace:
     """Traces are off. The id still leads from an answer to the log lines of every service, and to the run."""
-    drawn = secrets.token_hex(24)
+    drawn = f"{source.getrandbits(192):048x}"
     return RequestTrace(None, f"00-{drawn[:32]}-{drawn[32:]}-00", drawn[:32])
 
 

@@ -21,9 +21,10 @@ _CONDITIONS = ("If-Match", "If-Unmodified-Since")
 
 def refuse_conditions(request: web.Request) -> None:
     """Raises Unsupported for a write under a condition: to carry it out regardless would be worse."""
-    found = [name for name in _CONDITIONS if name in request.headers]
-    if found and request.method not in ("GET", "HEAD"):
-        raise Unsupported(f"writes under a condition ({found[0]}) are not in this version")
+    headers = request.headers
+    for name in _CONDITIONS:
+        if name in headers and request.method not in ("GET", "HEAD"):
+            raise Unsupported(f"writes under a condition ({name}) are not in this version")
 
 
 def tagged(request: web.Request, response: web.Response) -> web.Response:

@@ -54,21 +54,15 @@ class Shape:
     def values(self, members: Mapping[str, Raw], prefix: str) -> Values:
         """The fields of an object whose path is `prefix` (with a dot behind it, or empty). Raises InvalidInput."""
         faults: list[FieldError] = []
-        known = {field.name for field in self.fields}
-        allowed = ", ".join(field.name for field in self.fields) or "none"
-        unknown = [name for name in members if name not in known]
-        for name in unknown[:_MOST_UNKNOWN]:
-            faults.append(FieldError(f"{prefix}{name[:_SHOWN]}", f"unknown field; allowed: {allowed}"))
-        if len(unknown) > _MOST_UNKNOWN:
-            # An answer must not be many times its question.
-            faults.append(FieldError(prefix.rstrip("."), f"{len(unknown) - _MOST_UNKNOWN} more unknown fields"))
         values: dict[str, Any] = {}
+        known = 0
         for field in self.fields:
             raw = members.get(field.name)
             if raw is None:
                 if field.required:
                     faults.append(FieldError(f"{prefix}{field.name}", "is required"))
                 continue
+            known += 1
             try:
                 values[field.name] = field.kind.read(raw)
             except InvalidInput as error:
@@ -76,9 +70,24 @@ class Shape:
             except ValueError as error:
                 got = "" if field.is_secret else f", got {shown(raw.text)}"
                 faults.append(FieldError(f"{prefix}{field.name}", f"{error}{got}"))
+        if known < len(members):
+            faults = [*self._unknown(members, prefix), *faults]
         if faults:
             raise InvalidInput.of_all(faults)
         return values
+
+    def _unknown(self, members: Mapping[str, Raw], prefix: str) -> list[FieldError]:
+        known = {field.name for field in self.fields}
+        allowed = ", ".join(field.name for field in self.fields) or "none"
+        unknown = [name for name in members if name not in known]
+        faults = [
+            FieldError(f"{prefix}{name[:_SHOWN]}", f"unknown field; allowed: {allowed}")
+            for name in unknown[:_MOST_UNKNOWN]
+        ]
+        if len(unknown) > _MOST_UNKNOWN:
+            # An answer must not be many times its question.
+            faults.append(FieldError(prefix.rstrip("."), f"{len(unknown) - _MOST_UNKNOWN} more unknown fields"))
+        return faults
 
 
 @dataclass(frozen=True, slots=True)

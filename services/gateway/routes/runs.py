@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from typing import Any
-from urllib.parse import quote
 
 from runr.workflows.v1 import resources_pb2, run_service_pb2
 
@@ -61,19 +60,13 @@ def _start_request(found: Input) -> run_service_pb2.StartRunRequest:
     body = found.body
     if "delay" in body and "at" in body:
         raise InvalidInput.of("at", "delay and at exclude each other: give one of them")
-    request = run_service_pb2.StartRunRequest(
-        project=found.path["project"],
-        workflow=found.path["workflow"],
-        data=body.get("data", b""),
-        idempotency_key=body.get("idempotency_key"),
-        test=body.get("test", False),
-        tags=body.get("tags", ()),
-    )
-    if "delay" in body:
-        request.delay.CopyFrom(convert.duration(body["delay"]))
-    if "at" in body:
-        request.at.CopyFrom(convert.timestamp(body["at"]))
-    return request
+    given = dict(body)
+    if "delay" in given:
+        given["delay"] = convert.duration(given["delay"])
+    if "at" in given:
+        given["at"] = convert.timestamp(given["at"])
+    # The fields of the body are named as those of the message.
+    return run_service_pb2.StartRunRequest(project=found.path["project"], workflow=found.path["workflow"], **given)
 
 
 def _start_answer(response: Any, _: Input) -> Answer:
@@ -86,7 +79,7 @@ def _replay_answer(response: Any, _: Input) -> Answer:
 
 def location(run: resources_pb2.Run) -> dict[str, str]:
     """The header that names a run which was started."""
-    return {"Location": f"/api/runs/{quote(run.id, safe='')}"}
+    return {"Location": f"/api/runs/{run.id}"}
 
 
 def _run_answer(response: Any, _: Input) -> Answer:

@@ -161,8 +161,8 @@ class Lane:
                 await self._answered.wait()
 
     def _message(self) -> Any:
-        item_of = self._form.message.Item
-        items: list[Any] = []
+        message = self._form.message()
+        items = message.items
         room = _MESSAGE_BYTES
         while self._outbox and len(items) < _MESSAGE_ITEMS and (not items or self._outbox[0].size <= room):
             item = self._outbox.popleft()
@@ -171,17 +171,15 @@ class Lane:
             room -= item.size
             self._number += 1
             self._sent[self._number] = item
-            items.append(
-                item_of(
-                    number=self._number,
-                    credentials=item.credentials,
-                    request=item.request,
-                    id=item.id,
-                    again=item.sent,
-                )
+            items.add(
+                number=self._number,
+                credentials=item.credentials,
+                request=item.request,
+                id=item.id,
+                again=item.sent,
             )
             item.sent = True
-        return self._form.message(items=items)
+        return message
 
     def _break(self) -> None:
         """The stream is over: what it has not had answered is for another, or for the next one."""
