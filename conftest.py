@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Generator
 from typing import Any
 
@@ -11,6 +12,18 @@ from hypothesis import settings
 # How long an example takes is a matter of the machine, which others use too.
 settings.register_profile("runr", deadline=None)
 settings.load_profile("runr")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is imported and collected stays: no look for garbage needs to walk it, and it is most of what there is."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

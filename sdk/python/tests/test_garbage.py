@@ -20,7 +20,6 @@ def collect() -> Iterator[Callable[[], int]]:
     gc.disable()
     yield gc.collect
     gc.enable()
-    gc.unfreeze()
 
 
 @pytest.fixture
