@@ -26,6 +26,8 @@ _SESSION = {
     "tcp_user_timeout": "30s",
 }
 
+_STATEMENT_S = 0  # for ever: what is said all the time is not parsed again every five minutes
+
 # Faults that say nothing about the statement itself: the same call may succeed on another connection, or later.
 PASSING = (
     OSError,
@@ -60,7 +62,11 @@ async def connect(dsn: str, name: str) -> asyncpg.Connection:
     """One connection of its own, with the engine's session settings. Raises Unavailable."""
     with translated():
         return await asyncpg.connect(
-            dsn, server_settings={**_SESSION, "application_name": name}, timeout=5, command_timeout=30
+            dsn,
+            server_settings={**_SESSION, "application_name": name},
+            timeout=5,
+            command_timeout=30,
+            max_cached_statement_lifetime=_STATEMENT_S,
         )
 
 
@@ -116,6 +122,7 @@ class Database:
             timeout=5,
             command_timeout=30,
             max_inactive_connection_lifetime=3600,
+            max_cached_statement_lifetime=_STATEMENT_S,
             reset=_keep,  # statements leave no session state behind; resetting would cost a round trip each time
         )
 

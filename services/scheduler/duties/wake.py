@@ -19,12 +19,12 @@ from services.core.runtime.clock import Clock
 from services.core.store.database import Database
 from services.core.store.database_clock import DatabaseClock
 from services.core.store.queries import queries
+from services.scheduler.duties.glance import AT_LATEST_S
 from services.scheduler.duties.horizon import HORIZON_MS, MAX_INSTANTS, Horizon
 from services.scheduler.partitions import EVERY_PARTITION, Partitions
 
 BATCH = 500
 
-_SWEEP_S = 5.0
 _REFILL_S = 15.0
 _SAMPLE_S = 5.0
 _RETRY_S = (0.005, 0.25)
@@ -81,14 +81,14 @@ class Wake:
         now = self._clock.monotonic()
         fired = await self._fire(sorted(parts)) if parts else 0
         if now >= self._sweep_at:
-            self._sweep_at = now + _SWEEP_S
+            self._sweep_at = now + AT_LATEST_S
             fired += await self._fire(list(EVERY_PARTITION), grace_ms=_GRACE_MS)
         return {"fired": fired}
 
     async def idle(self) -> None:
-        """Until the next known instant, a nearer one that is hinted, or the next pass over everything."""
+        """Until the next known instant, a nearer one that is hinted, or something else that is due is seen."""
         self._nearer.clear()
-        pause = self._sweep_at - self._clock.monotonic()
+        pause = min(self._sweep_at, self._sample_at, self._refill_at) - self._clock.monotonic()
         if self._busy:
             pause = min(pause, self._retry_s)
         if self._horizon.next_ms is not None:
