@@ -17,7 +17,7 @@ from services.core.rpc.id_paging import id_after, id_token
 from services.core.rpc.paging import page_size
 from services.core.store.events import EventReader
 from services.ingest.queue_sink import QueueSink
-from services.ingest.send_service import SendService, event_result
+from services.ingest.send_service import SendService, tell_result
 
 
 class EventService(event_service_pb2_grpc.EventServiceServicer):
@@ -75,4 +75,6 @@ class EventService(event_service_pb2_grpc.EventServiceServicer):
             request.fields,
             trace=current_call().traceparent or None,
         )
-        return event_service_pb2.DeliverQueueMessageResponse(result=event_result(accepted))
+        response = event_service_pb2.DeliverQueueMessageResponse()
+        tell_result(response.result, accepted)
+        return response

@@ -76,7 +76,10 @@ class SendService:
 
 
 def _response(accepted: Sequence[Accepted]) -> event_service_pb2.SendEventsResponse:
-    return event_service_pb2.SendEventsResponse(results=[event_result(each) for each in accepted])
+    response = event_service_pb2.SendEventsResponse()
+    for each in accepted:
+        tell_result(response.results.add(), each)
+    return response
 
 
 def _valid_events(events: Sequence[event_service_pb2.NewEvent], limits: EventLimits) -> list[NewEvent]:
@@ -122,13 +125,15 @@ def _given(event: event_service_pb2.NewEvent, field: Literal["id", "ts"]) -> Any
     return getattr(event, field) if event.HasField(field) else None
 
 
-def event_result(accepted: Accepted) -> event_service_pb2.EventResult:
-    """What an event came to."""
-    return event_service_pb2.EventResult(
-        id=ulid_text(accepted.id),
-        name=accepted.name,
-        duplicate=accepted.duplicate,
-        run_ids=[ulid_text(run) for run in accepted.runs[:_MAX_RUN_IDS]],
-        resumed=accepted.resumed,
-        cancelled=accepted.cancelled,
-    )
+def tell_result(result: event_service_pb2.EventResult, accepted: Accepted) -> None:
+    """What an event came to, told where it goes: a message that is given to another one is copied."""
+    result.id = ulid_text(accepted.id)
+    result.name = accepted.name
+    if accepted.runs:
+        result.run_ids.extend([ulid_text(run) for run in accepted.runs[:_MAX_RUN_IDS]])
+    if accepted.duplicate:
+        result.duplicate = True
+    if accepted.resumed:
+        result.resumed = accepted.resumed
+    if accepted.cancelled:
+        result.cancelled = accepted.cancelled

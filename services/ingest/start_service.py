@@ -15,7 +15,7 @@ from services.core.domain.start_rule import StartLimits, check_start, start_data
 from services.core.engine.start_request import FreshRun, Started, StartRequest
 from services.core.engine.start_run import RunStarter
 from services.core.rpc import convert_run
-from services.core.rpc.convert import duration_ms, timestamp, unix_ms
+from services.core.rpc.convert import duration_ms, set_timestamp, unix_ms
 from services.core.rpc.submissions import Kind, Submission, Submissions
 from services.core.runtime.clock import Clock
 from services.core.runtime.ids import ulid_text, ulid_unix_ms
@@ -161,18 +161,23 @@ def _half_known(asked: StartRequest, run: UUID) -> FreshRun:
 
 
 def _fresh_response(asked: StartRequest, id: UUID, fresh: FreshRun) -> run_service_pb2.StartRunResponse:
-    run = resources_pb2.Run(
-        id=ulid_text(id),
-        workflow=asked.workflow,
-        project=asked.project,
-        state=resources_pb2.RUN_STATE_QUEUED,
-        source=resources_pb2.RUN_SOURCE_API,
-        test=asked.test,
-        tags=asked.tags,
-        idempotency_key=fresh.key,
-        created_at=timestamp(fresh.created_ms),
-        due_at=timestamp(fresh.due_ms),
-        timeout_at=timestamp(fresh.timeout_ms),
-        trace_id=trace_id(fresh.trace),
-    )
-    return run_service_pb2.StartRunResponse(run=run)
+    response = run_service_pb2.StartRunResponse()
+    run = response.run  # filled in where it is: a message that is given to another one is copied
+    run.id = ulid_text(id)
+    run.workflow = asked.workflow
+    run.project = asked.project
+    run.state = resources_pb2.RUN_STATE_QUEUED
+    run.source = resources_pb2.RUN_SOURCE_API
+    run.trace_id = trace_id(fresh.trace)
+    if asked.test:
+        run.test = True
+    if asked.tags:
+        run.tags.extend(asked.tags)
+    if fresh.key is not None:
+        run.idempotency_key = fresh.key
+    set_timestamp(run.created_at, fresh.created_ms)
+    if fresh.due_ms is not None:
+        set_timestamp(run.due_at, fresh.due_ms)
+    if fresh.timeout_ms is not None:
+        set_timestamp(run.timeout_at, fresh.timeout_ms)
+    return response

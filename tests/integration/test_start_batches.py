@@ -283,3 +283,12 @@ async def test_p12_no_statement_is_made_for_a_tenant(hand: Hand, rows: LiveRows,
     assert any("rt.submit_v1" in statement for statement in known)
     assert not [statement for statement in known for tenant in tenants if f"t_{tenant}." in statement]
     assert await rows.value("select count(*) from rt.live") == 10
+
+
+@pytest.mark.parametrize("value", [None, "x"])
+async def test_a_column_that_came_as_one_value_is_made_whole(rows: LiveRows, value: str | None) -> None:
+    spread = "select rt.spread($1::text[], $2::int)"
+    async with rows.database.connection() as connection:
+        assert await connection.fetchval(spread, [value], 3) == [value] * 3
+        assert await connection.fetchval(spread, [value, "y"], 2) == [value, "y"]
+        assert await connection.fetchval(spread, [], 0) == []

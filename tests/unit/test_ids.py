@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.core.runtime.ids import UlidFactory, ids_from, ulid_text, ulid_unix_ms, ulid_uuid
+from services.core.runtime.ids import UlidFactory, ids_from, ulid_text, ulid_unix_ms, ulid_uuid, uuid_of
 from services.core.runtime.pooled_random import PooledRandom
 
 
@@ -31,6 +31,12 @@ def test_text_and_uuid_are_the_same_id_and_sort_alike(one: uuid.UUID, other: uui
     assert ulid_uuid(ulid_text(one)) == one
     assert ulid_uuid(ulid_text(one).lower()) == one
     assert (ulid_text(one) < ulid_text(other)) == (one.int < other.int)
+
+
+@given(st.integers(0, 2**128 - 1))
+def test_an_id_of_a_number_is_the_uuid_that_python_makes_of_it(number: int) -> None:
+    made, known = uuid_of(number), uuid.UUID(int=number)
+    assert (made, hash(made), str(made), made.is_safe) == (known, hash(known), str(known), known.is_safe)
 
 
 @given(st.lists(st.integers(0, 2**47), min_size=2, max_size=20), st.integers())

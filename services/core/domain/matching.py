@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from services.core.domain.expression import (
@@ -51,6 +52,7 @@ class WaitKey:
     condition: str | None
 
 
+@lru_cache(maxsize=4_096)
 def name_hash(event_name: str) -> int:
     """The hash by which waits are indexed under an event's name."""
     return hash_value(event_name)

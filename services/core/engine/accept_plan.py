@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -76,8 +76,7 @@ class AcceptRequest:
         return sum(len(event.data) + _AROUND_BYTES for event in self.events)
 
 
-@dataclass(slots=True, eq=False)
-class EventPlan:
+class EventPlan(msgspec.Struct, eq=False):
     """One event on its way: what it is to expressions, and what it will do."""
 
     request: AcceptRequest
@@ -85,15 +84,15 @@ class EventPlan:
     id: UUID
     ts: int
     value: dict[str, Any]
-    cancels: list[UUID] = field(default_factory=list)
-    resumes: list[FoundWait] = field(default_factory=list)
-    starts: list[WorkflowEntry] = field(default_factory=list)
-    skipped: list[dict[str, str]] = field(default_factory=list)
+    cancels: list[UUID] = []
+    resumes: list[FoundWait] = []
+    starts: list[WorkflowEntry] = []
+    skipped: list[dict[str, str]] = []
     cancelled: int = 0
     resumed: int = 0
-    runs: list[UUID] = field(default_factory=list)
-    resumed_runs: list[UUID] = field(default_factory=list)
-    cancelled_runs: list[UUID] = field(default_factory=list)
+    runs: list[UUID] = []
+    resumed_runs: list[UUID] = []
+    cancelled_runs: list[UUID] = []
     goes_on: bool = False
     """Whether more follows the commit than hints: children of the cancelled, slots, marks."""
 

@@ -30,7 +30,7 @@ from services.core.runtime.clock import Clock
 from services.core.runtime.ids import UlidFactory
 from services.core.runtime.loop_share import LoopShare
 from services.core.runtime.off_loop import OffLoop
-from services.core.store.batch import columns
+from services.core.store.batch import columns, narrowed
 from services.core.store.commit_item import StartRow, WaitRow
 from services.core.store.database import Database
 from services.core.store.queries import queries
@@ -116,8 +116,8 @@ class QuickAccept:
                     *columns(known, 2),
                     *lookups,
                     [plan.value["id"] for plan in plans],
-                    *event_columns(plans),
-                    *columns(starts.rows, len(StartRow._fields)),
+                    *narrowed(event_columns(plans)),
+                    *narrowed(columns(starts.rows, len(StartRow._fields))),
                     *columns(starts.waits, len(WaitRow._fields)),
                 )
         if rows[0]["came_of"] != "done":

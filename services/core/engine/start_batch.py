@@ -24,8 +24,8 @@ from services.core.engine.retrying import after_commit
 from services.core.engine.run_traces import RunTraces
 from services.core.engine.start_request import API_START, FreshRun, Started, StartRequest
 from services.core.engine.starts import cancel_waits, start_row
-from services.core.runtime.ids import ulid_text, ulid_unix_ms
-from services.core.store.batch import columns
+from services.core.runtime.ids import ulid_text, ulid_unix_ms, uuid_of
+from services.core.store.batch import columns, narrowed
 from services.core.store.commit_item import StartRow, WaitRow
 from services.core.store.database import Database
 from services.core.store.queries import queries
@@ -224,7 +224,7 @@ async def _submit(connection: asyncpg.Connection, rows: _Rows, *, patient: bool)
     """Store them in one statement; no row if the definitions have moved."""
     tenants = list(rows.versions)
     arguments: list[Any] = [PATIENT_LOCK_MS if patient else LOCK_MS, tenants, list(rows.versions.values())]
-    arguments += columns(rows.starts, _START)
+    arguments += narrowed(columns(rows.starts, _START))
     if rows.waits:
         arguments += columns(rows.waits, _WAIT)
     try:
@@ -264,7 +264,7 @@ def _trigger(start: Start, entry: WorkflowEntry) -> tuple[int | None, dict[str, 
 
 
 def _started(request: StartRequest, row: StartRow, answer: asyncpg.Record) -> Started:
-    run = UUID(int=answer["run"].int)
+    run = row.id if answer["is_new"] else uuid_of(answer["run"].int)
     if not answer["is_new"]:
         return Started(run, False)
     created = answer["created_ms"]

@@ -22,8 +22,16 @@ def timestamp(unix_ms: int | None) -> Timestamp | None:
     """A Timestamp of unix milliseconds; None stays None, which leaves the field unset."""
     if unix_ms is None:
         return None
+    made = Timestamp()
+    set_timestamp(made, unix_ms)
+    return made
+
+
+def set_timestamp(time: Timestamp, unix_ms: int) -> None:
+    """Set a Timestamp to unix milliseconds."""
     clamped = max(0, min(unix_ms, _MAX_UNIX_MS))
-    return Timestamp(seconds=clamped // 1_000, nanos=clamped % 1_000 * 1_000_000)
+    time.seconds = clamped // 1_000
+    time.nanos = clamped % 1_000 * 1_000_000
 
 
 def unix_ms(message: Any, field: str) -> int | None:

@@ -25,7 +25,7 @@ from services.core.rpc.call_context import Authenticator
 from services.core.rpc.request_check import check_request
 from services.core.rpc.status import MAX_DETAILS_BYTES, internal_error, row_of, to_status
 from services.core.runtime.clock import Clock
-from services.core.runtime.ids import ulid_unix_ms
+from services.core.runtime.ids import ulid_unix_ms, uuid_of
 from services.core.runtime.lifecycle import Component
 from services.core.runtime.owned_ids import OwnedIds
 from services.core.runtime.telemetry import Telemetry
@@ -263,7 +263,7 @@ class _Answers:
 def _id(data: bytes, clock: Clock) -> UUID:
     if len(data) != 16:
         raise InvalidInput.of("id", f"must have 16 bytes, it has {len(data)}")
-    id = UUID(bytes=data)
+    id = uuid_of(int.from_bytes(data))
     if not -_OLDEST_ID_MS <= ulid_unix_ms(id) - clock.unix_ms() <= _NEWEST_ID_MS:
         # Its sender goes by the time that the stream tells, and has not yet heard that the database's clock was set.
         raise Unavailable("the clock of the database was set; try again")

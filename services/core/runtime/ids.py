@@ -26,6 +26,9 @@ _PAD_LETTERS = 6
 _RANDOM_BITS = 80
 _LOW_BITS = (1 << 60) - 1
 
+_new, _set = object.__new__, object.__setattr__
+_UNKNOWN = uuid.SafeUUID.unknown
+
 
 class UlidFactory:
     """Makes rising ULIDs. Not thread-safe: one per event loop."""
@@ -49,12 +52,20 @@ class UlidFactory:
         if fresh >> _RANDOM_BITS <= self._last >> _RANDOM_BITS:
             fresh = self._last + 1
         self._last = fresh + count - 1
-        return uuid.UUID(int=fresh)
+        return uuid_of(fresh)
 
 
 def ids_from(first: uuid.UUID, count: int) -> list[uuid.UUID]:
     """`count` ids in a row."""
-    return [uuid.UUID(int=number) for number in range(first.int, first.int + count)]
+    return [uuid_of(number) for number in range(first.int, first.int + count)]
+
+
+def uuid_of(number: int) -> uuid.UUID:
+    """`uuid.UUID(int=number)` without its checks, which cost three times as much: `number` has 128 bits at most."""
+    made = _new(uuid.UUID)
+    _set(made, "int", number)
+    _set(made, "is_safe", _UNKNOWN)
+    return made
 
 
 def ulid_text(value: uuid.UUID) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from uuid import UUID
 
+from services.core.runtime.ids import uuid_of
+
 _COUNTED_BITS = 32
 _COUNTED = (1 << _COUNTED_BITS) - 1
 _OWN_BYTES = 6
@@ -28,4 +30,4 @@ class OwnedIds:
         said = f"{number >> _COUNTED_BITS:x}/{owner}".encode()
         own = hashlib.blake2b(said, digest_size=_OWN_BYTES, key=self._secret).digest()
         time = number >> _RANDOM_BITS << _RANDOM_BITS
-        return UUID(int=time | int.from_bytes(own) << _COUNTED_BITS | number & _COUNTED)
+        return uuid_of(time | int.from_bytes(own) << _COUNTED_BITS | number & _COUNTED)

@@ -15,6 +15,20 @@ def columns(rows: Sequence[tuple[Any, ...]], width: int) -> Columns:
     return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
 
 
+def narrowed(whole: Columns) -> Columns:
+    """The columns, but one value of each that holds the same everywhere: most do, and each value costs the driver and
+    Postgres as much as the next. For doors that make them whole again (`rt.spread`), as long as the first, which stays.
+    """
+    first, *others = whole
+    return [first, *map(_narrow, others)]
+
+
+def _narrow(column: list[Any]) -> list[Any]:
+    if len(column) > 1 and column[0] == column[-1] and column.count(column[0]) == len(column):
+        return column[:1]
+    return column
+
+
 def prepared(owner: int, items: Sequence[CommitItem], *, now_s: float) -> tuple[str, list[Any]]:
     """The statement these items need, with its arguments. It is sent at `now_s` by the monotonic clock.
 

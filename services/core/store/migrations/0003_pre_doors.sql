@@ -34,6 +34,9 @@ declare
     v_now timestamptz;
     v_new uuid[];
     v_pools int[] := array(select p.project from rt.pool p where p.project = any (p_project));
+    v_keyed constant bool := array_remove(p_idem, null) <> '{}';
+    v_all constant bool := p_parents is null and not v_keyed;    -- whether all are new
+    v_later constant bool := array_remove(p_delay_ms, null) <> '{}' or array_remove(p_at_ms, null) <> '{}';
 begin
     -- Nothing starts in a project that is being deleted; asked again, the caller reads that it is archived. A deletion waits for
     -- those who hold this lock, so it is taken before the question: whoever was told too early is waited for. Children need no
@@ -44,7 +47,7 @@ begin
             raise serialization_failure using message = 'a project is being deleted';
         end if;
     end if;
-    loop
+    while v_keyed loop
         -- Sorted, so that two batches never wait for each other in a circle; a loser waits here for the winner's end.
         insert into rt.idem (wf, key, run)
             select distinct on (s.wf, s.key) s.wf, s.key, s.id
@@ -52,7 +55,6 @@ begin
             where s.key is not null and (p_parents is null or s.parent = any (p_parents))
             order by s.wf, s.key, s.n
             on conflict do nothing;
-        exit when not exists (select from unnest(p_idem) k where k is not null);
         -- Keys of earlier runs are held, so that retention cannot take such a run from under us; those that it has just taken
         -- are free.
         perform from unnest(p_id, p_wf, p_idem) s(id, wf, key) join rt.idem i on i.wf = s.wf and i.key = s.key and i.run <> s.id
@@ -62,10 +64,14 @@ begin
             where s.key is not null and (p_parents is null or s.parent = any (p_parents))
               and not exists (select from rt.idem i where i.wf = s.wf and i.key = s.key));
     end loop;
-    select coalesce(array_agg(s.id), '{}') into v_new
-        from unnest(p_id, p_wf, p_idem, p_parent) s(id, wf, key, parent)
-        where (p_parents is null or s.parent = any (p_parents))
-          and (s.key is null or exists (select from rt.idem i where i.wf = s.wf and i.key = s.key and i.run = s.id offset 0));
+    if v_all then
+        v_new := p_id;
+    else
+        select coalesce(array_agg(s.id), '{}') into v_new
+            from unnest(p_id, p_wf, p_idem, p_parent) s(id, wf, key, parent)
+            where (p_parents is null or s.parent = any (p_parents))
+              and (s.key is null or exists (select from rt.idem i where i.wf = s.wf and i.key = s.key and i.run = s.id offset 0));
+    end if;
     v_now := rt.now();
     insert into rt.live (id, tenant, wf, st, prio, qk, gv, ga, gb, max_att, parent, deadline, pooled)
         select s.id, s.tenant, s.wf,
@@ -78,13 +84,15 @@ begin
                                else v_now + coalesce(u.delay_ms, 0) * interval '1 millisecond' end as due
               from unnest(p_id, p_tenant, p_wf, p_project, p_prio, p_gv, p_ga, p_gb, p_max_att, p_parent, p_timeout_ms, p_delay_ms, p_at_ms)
                    u(id, tenant, wf, project, prio, gv, ga, gb, max_att, parent, timeout_ms, delay_ms, at_ms)
-              where u.id = any (v_new)) s
+              where v_all or u.id = any (v_new)) s
         order by s.id;
-    insert into rt.wait (id, run, tenant, kind, due_at)
-        select gen_random_uuid(), r.id, r.tenant, 'd',
-               r.deadline - u.timeout_ms * interval '1 millisecond'
-        from unnest(p_id, p_timeout_ms) u(id, timeout_ms) join rt.live r on r.id = u.id
-        where r.st = 'd' and r.id = any (v_new);
+    if v_later then
+        insert into rt.wait (id, run, tenant, kind, due_at)
+            select gen_random_uuid(), r.id, r.tenant, 'd',
+                   r.deadline - u.timeout_ms * interval '1 millisecond'
+            from unnest(p_id, p_timeout_ms) u(id, timeout_ms) join rt.live r on r.id = u.id
+            where r.st = 'd' and r.id = any (v_new);
+    end if;
     insert into rt.runs (tenant, id, wf, project, created_at, source, event, event_name, event_ts, event_data,
                          idem, test, parent, replay_of, tags, version, trace)
         select u.tenant, u.id, u.wf, u.project, v_now, u.source, u.event, u.event_name, coalesce(u.event_ts, rt.ms(v_now)), u.event_data,
@@ -93,10 +101,15 @@ begin
                     p_idem, p_test, p_parent, p_replay_of, p_tags, p_version, p_trace)
              u(tenant, id, wf, project, source, event, event_name, event_ts, event_data,
                idem, test, parent, replay_of, tags, version, trace)
-        where u.id = any (v_new);
+        where v_all or u.id = any (v_new);
     insert into rt.usage_delta (tenant, wf, day, kind, n)
         select u.tenant, u.wf, (v_now at time zone 'UTC')::date, 'r', count(*)
-        from unnest(p_id, p_tenant, p_wf) u(id, tenant, wf) where u.id = any (v_new) group by u.tenant, u.wf;
+        from unnest(p_id, p_tenant, p_wf) u(id, tenant, wf) where v_all or u.id = any (v_new)
+        group by u.tenant, u.wf;
+    if v_all then
+        return query select s.n, s.id, true, rt.ms(v_now) from unnest(p_id) with ordinality s(id, n) order by s.n;
+        return;
+    end if;
     return query
         select s.n, coalesce(i.run, s.id), s.id = any (v_new), rt.ms(v_now)
         from unnest(p_id, p_wf, p_idem, p_parent) with ordinality s(id, wf, key, parent, n)

@@ -1,8 +1,12 @@
 -- The doors of what is asked from outside, many requests at a time: starts over the API, and events.
 
+-- A column of n rows that came as one value where all are the same. The ids come whole: they say how many rows there are.
+create function rt.spread(p anyarray, p_n int) returns anyarray language sql immutable parallel safe as
+$$ select case when cardinality(p) = p_n then p else array_fill(p[1], array[p_n]) end $$;
+
 -- The start of many runs at once, of any tenants, that were asked for under these versions of their tenants' definitions. Nothing
 -- and no row when one of those has moved. p_lock_ms: how long to wait for others who start or accept under the same keys. The
--- waits (w_…) are those of cancel_on.
+-- waits (w_…) are those of cancel_on. A column of the starts may be one value for all.
 create function rt.submit_v1(
     p_lock_ms int, p_defs_tenant int[], p_defs_v bigint[],
     p_id uuid[], p_tenant int[], p_wf int[], p_project int[], p_source text[],
@@ -17,6 +21,8 @@ create function rt.submit_v1(
     w_at_ms bigint[] default null, w_arming bool[] default null, w_lookback_ms bigint[] default null
 ) returns table (ord bigint, run uuid, is_new bool, created_ms bigint) language plpgsql as $$
 #variable_conflict use_column
+declare
+    v_n constant int := cardinality(p_id);
 begin
     -- A deletion of a project waits for those who hold this lock, and moves the version: the lock comes before the look.
     lock table rt.live in row exclusive mode;
@@ -31,8 +37,12 @@ begin
     return query
         select s.ord, s.run, s.is_new, s.created_ms
         from rt.start_v1(
-            p_id, p_tenant, p_wf, p_project, p_source, p_event, p_event_name, p_event_ts, p_event_data, p_idem, p_test, p_parent,
-            p_replay_of, p_tags, p_version, p_trace, p_max_att, p_timeout_ms, p_delay_ms, p_at_ms, p_prio, p_gv, p_ga, p_gb) s;
+            p_id, rt.spread(p_tenant, v_n), rt.spread(p_wf, v_n), rt.spread(p_project, v_n), rt.spread(p_source, v_n),
+            rt.spread(p_event, v_n), rt.spread(p_event_name, v_n), rt.spread(p_event_ts, v_n),
+            rt.spread(p_event_data, v_n), rt.spread(p_idem, v_n), rt.spread(p_test, v_n), rt.spread(p_parent, v_n),
+            rt.spread(p_replay_of, v_n), rt.spread(p_tags, v_n), rt.spread(p_version, v_n), rt.spread(p_trace, v_n),
+            rt.spread(p_max_att, v_n), rt.spread(p_timeout_ms, v_n), rt.spread(p_delay_ms, v_n), rt.spread(p_at_ms, v_n),
+            rt.spread(p_prio, v_n), rt.spread(p_gv, v_n), rt.spread(p_ga, v_n), rt.spread(p_gb, v_n)) s;
     if w_run is not null then
         perform rt.wait_v1(
             w_run, w_tenant, w_id, w_kind, w_seq, w_sid, w_name, w_fields, w_event, w_name_h, w_path, w_path_h, w_val_h, w_cond,
@@ -126,7 +136,8 @@ $$;
 -- very much to be delivered (rulings C24).
 -- The order is that of the steps (rulings C8–C11): ids first, then the waits, then the runs' rows, then the starts.
 -- The keys (k_…) are different ones, each with the place (from 0) of the first event that looks under it. No start may have an
--- idempotency key. p_now_ms is what the caller took the time to be; an event is not accepted so where it was far off.
+-- idempotency key. A column of the events or of the starts may be one value for all. p_now_ms is what the caller took the time to
+-- be; an event is not accepted so where it was far off.
 -- Answers a row that says what came of it (done; other: something is not as it was prepared for; judge: waits must be judged, of
 -- events at these places), and one for each run that got something, with the places of the events that it got.
 create function rt.accept_v1(
@@ -147,6 +158,8 @@ create function rt.accept_v1(
 ) returns table (came_of text, run uuid, owner bigint, ga bigint, gb bigint, resolved text, places int[]) language plpgsql as $$
 #variable_conflict use_column
 declare
+    v_n constant int := cardinality(e_id);
+    v_runs constant int := cardinality(r_id);
     v_most constant int := 500;
     v_most_each constant int := 16;
     v_most_bytes constant int := 32 * 1024 * 1024;
@@ -155,6 +168,10 @@ declare
     v_got uuid[]; v_got_place int[];
     v_row record;
 begin
+    e_name := rt.spread(e_name, v_n);
+    e_data := rt.spread(e_data, v_n);
+    e_ts := rt.spread(e_ts, v_n);
+    e_effects := rt.spread(e_effects, v_n);
     perform set_config('lock_timeout', p_lock_ms::text, true), pg_current_xact_id();
     if cardinality(i_eid) > 0 then
         with x as (
@@ -232,8 +249,14 @@ begin
     end if;
     if cardinality(r_id) > 0 then
         perform from rt.start_v1(
-            r_id, r_tenant, r_wf, r_project, r_source, r_event, r_event_name, r_event_ts, r_event_data, r_idem, r_test, r_parent,
-            r_replay_of, r_tags, r_version, r_trace, r_max_att, r_timeout_ms, r_delay_ms, r_at_ms, r_prio, r_gv, r_ga, r_gb) s;
+            r_id, rt.spread(r_tenant, v_runs), rt.spread(r_wf, v_runs), rt.spread(r_project, v_runs),
+            rt.spread(r_source, v_runs), rt.spread(r_event, v_runs), rt.spread(r_event_name, v_runs),
+            rt.spread(r_event_ts, v_runs), rt.spread(r_event_data, v_runs), rt.spread(r_idem, v_runs),
+            rt.spread(r_test, v_runs), rt.spread(r_parent, v_runs), rt.spread(r_replay_of, v_runs),
+            rt.spread(r_tags, v_runs), rt.spread(r_version, v_runs), rt.spread(r_trace, v_runs),
+            rt.spread(r_max_att, v_runs), rt.spread(r_timeout_ms, v_runs), rt.spread(r_delay_ms, v_runs),
+            rt.spread(r_at_ms, v_runs), rt.spread(r_prio, v_runs), rt.spread(r_gv, v_runs), rt.spread(r_ga, v_runs),
+            rt.spread(r_gb, v_runs)) s;
     end if;
     if cardinality(w_id) > 0 then
         perform rt.wait_v1(
@@ -241,5 +264,6 @@ begin
             w_child, w_delay_ms, w_at_ms, w_arming, w_lookback_ms);
     end if;
     perform rt.store_events_v1(
-        p_tenant, e_id, e_name, e_data, e_ts, e_event_id, e_source, e_project, e_run, e_test, e_effects, e_trace, e_id_ms);
+        p_tenant, e_id, e_name, e_data, e_ts, rt.spread(e_event_id, v_n), rt.spread(e_source, v_n), rt.spread(e_project, v_n),
+        rt.spread(e_run, v_n), rt.spread(e_test, v_n), e_effects, rt.spread(e_trace, v_n), rt.spread(e_id_ms, v_n));
 end $$;
