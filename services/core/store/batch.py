@@ -88,13 +88,12 @@ def _gone_ms(item: CommitItem, now_s: float) -> list[int]:
 
 
 def _light_arguments(owner: int, items: Sequence[CommitItem]) -> list[Any]:
-    heads = [(item.run, item.epoch, item.rev, item.steps, item.size, item.fn_att, item.nd, item.uses) for item in items]
-    ends = [item.end_row for item in items if item.end_row is not None]
+    """Rows as they are: `rt.head_row`, `rt.step_row` and `rt.end_row`."""
     return [
         owner,
-        *columns(heads, _LIGHT_HEAD),
-        *columns(_flat(item.step_rows for item in items), len(StepRow._fields)),
-        *columns(ends, len(EndRow._fields)),
+        [(item.run, item.epoch, item.rev, item.steps, item.size, item.fn_att, item.nd, item.uses) for item in items],
+        _flat(item.step_rows for item in items),
+        [item.end_row for item in items if item.end_row is not None],
     ]
 
 
@@ -133,8 +132,7 @@ def _call(name: str, count: int) -> str:
 
 _COUNTED_EVERY = 64
 _MOST_GONE_MS = 2**31 - 1
-_LIGHT_HEAD = 8
-_LIGHT_STATEMENT = _call("commit_steps_v1", 1 + _LIGHT_HEAD + len(StepRow._fields) + len(EndRow._fields))
+_LIGHT_STATEMENT = _call("commit_steps_v1", 4)
 _HEAD = 14
 _PLAIN = _HEAD + len(StepRow._fields) + len(AttemptRow._fields) + len(EndRow._fields) + len(MarkRow._fields)
 _WAITS = len(WaitRow._fields) + 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 
 import asyncpg
@@ -58,12 +58,13 @@ class ServerChanged(Exception):
     gone there (rulings C3). Leases must be dropped and read again."""
 
 
-async def connect(dsn: str, name: str) -> asyncpg.Connection:
-    """One connection of its own, with the engine's session settings. Raises Unavailable."""
+async def connect(dsn: str, name: str, settings: Mapping[str, str] | None = None) -> asyncpg.Connection:
+    """One connection of its own, with the engine's session settings, and further ones. Raises Unavailable."""
+    session = {**_SESSION, **(settings or {}), "application_name": name}
     with translated():
         return await asyncpg.connect(
             dsn,
-            server_settings={**_SESSION, "application_name": name},
+            server_settings=session,
             timeout=5,
             command_timeout=30,
             max_cached_statement_lifetime=_STATEMENT_S,

@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 _REFUSED = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.ProgramLimitExceededError)
 _BUSY_PAUSE_S = 0.01
+_SETTINGS = {"enable_memoize": "off"}
+"""Each run and step of a batch is another one: to remember what was found for it costs more than it saves."""
 
 
 @dataclass(slots=True, eq=False)
@@ -198,7 +200,7 @@ class Pipeline:
 
     async def _connect(self) -> asyncpg.Connection:
         if self._connection is None or self._connection.is_closed():
-            connection = await connect(self._dsn, "runr-executor-pipeline")
+            connection = await connect(self._dsn, "runr-executor-pipeline", _SETTINGS)
             try:
                 identity = await server_identity(connection)
                 if self._identity not in (None, identity):
