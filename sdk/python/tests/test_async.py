@@ -240,6 +240,40 @@ def test_code_that_ignores_its_cancellation_delays_the_answer_only_for_a_moment(
     assert ended.wait(5), "and the clean-up was not cut off"
 
 
+def test_code_is_cancelled_once_and_may_wait_in_its_clean_up(wf: Workflows, engine: FakeEngine) -> None:
+    told: list[object] = []
+    ended = threading.Event()
+
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            await step.run("a", lambda: 1)
+        finally:
+            told.append(task.cancelling())
+            await asyncio.sleep(0.2)  # longer than the answer waits for it
+            told.append(task.cancelling())
+            ended.set()
+
+    assert engine.execute("w")["id"] == "a"
+    assert ended.wait(30)
+    assert told == [1, 1]
+
+
+def test_a_stored_call_is_awaited_once_as_any_coroutine(wf: Workflows, engine: FakeEngine) -> None:
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> list[object]:
+        call = step.run("a", lambda: 1)
+        first = await call
+        try:
+            return [first, await call]
+        except RuntimeError as error:
+            return [first, str(error)]
+
+    assert engine.run("w").output == [1, "cannot reuse already awaited coroutine"]
+
+
 CLEAN_ENDS = """
 import asyncio, gc, logging, sys
 sys.path.insert(0, {root!r})

@@ -149,6 +149,28 @@ def test_a_request_may_arrive_byte_by_byte_and_two_at_once(server: Running) -> N
     assert pipelined.count(b"200 OK") == 3
 
 
+def test_many_requests_at_once_that_are_refused_at_once(server: Running) -> None:
+    refused = b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}"
+
+    received = exchange(server, refused * 2000 + request(f"Content-Length: {len(BODY)}\r\n", BODY))
+
+    assert received.count(b"HTTP/1.1 400 ") == 2000
+    assert received.count(b"200 OK") == 1
+
+
+def test_half_a_request_behind_another_one_is_not_waited_for_once_the_client_has_ended(server: Running) -> None:
+    one = f"POST / HTTP/1.1\r\nContent-Length: {len(BODY)}\r\n\r\n".encode() + BODY
+
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as raw:
+        raw.sendall(one + b"POST")
+        raw.shutdown(socket.SHUT_WR)
+        received = b""
+        while data := raw.recv(65536):
+            received += data
+
+    assert received.count(b"200 OK") == 1
+
+
 @pytest.mark.parametrize(
     ("raw", "status"),
     [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from contextvars import copy_context
 from types import CodeType
@@ -19,10 +19,11 @@ class AsyncBodies:
     def __init__(self, executor: Callable[[], Executor]) -> None:
         self._executor = executor
 
-    async def execute(self, body: Body) -> Any:
-        """What the function returns, awaited if it must be."""
-        if _is_async(body.func):
-            return await body()
+    def execute(self, body: Body) -> Awaitable[Any]:
+        """What the function returns, awaited if it must be. May raise what it raises when it is called."""
+        return body() if _is_async(body.func) else self._in_thread(body)
+
+    async def _in_thread(self, body: Body) -> Any:
         loop = asyncio.get_running_loop()
         value, error = await loop.run_in_executor(self._executor(), copy_context().run, _outcome, body)
         if error is not None:

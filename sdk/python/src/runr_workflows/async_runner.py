@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Executor
 from threading import get_ident
 from typing import Any
@@ -30,30 +30,32 @@ class AsyncRunner:
 
     async def run(self, invocation: Invocation) -> str:
         """Runs the workflow until a step ends the invocation or it returns; the answer is the JSON of the ops."""
-        scope = _Scope(invocation.replay, self._bodies.execute)
+        replay = invocation.replay
+        scope = _Scope(replay, self._bodies.execute)
         code: Coroutine[Any, Any, Any] = run_workflow(invocation, AsyncStep(scope))
-        if invocation.replay.takes_turns:
+        if replay.takes_turns:
             code = scope.code = WorkflowCode(code, scope.went_on)
-        main = asyncio.ensure_future(code, loop=scope.loop)
+        main = scope.main = scope.loop.create_task(code)
         main.add_done_callback(scope.main_ended)
-        scope.main = main
         try:
             await scope.ended
-            if main.done():
+            if replay.op is None:
                 await scope.body_ended()
-                _settle(main, invocation.replay, scope)
+                _settle(main, replay, scope)
             return invocation.op()
         finally:
-            invocation.replay.is_abandoned = True
+            replay.is_abandoned = True
             scope.close()
-            await self._unwinding.unwind(invocation.workflow.name, main, scope.behind)
+            if not main.done() or scope.behind():
+                name, is_cancelled = invocation.workflow.name, scope.is_cancelled
+                await self._unwinding.unwind(name, main, scope.behind, is_cancelled=is_cancelled)
             scope.let_go(main)
 
 
 class _Scope:
     """The step calls of one invocation."""
 
-    def __init__(self, replay: Replay, execute: Callable[[Body], Coroutine[Any, Any, Any]]) -> None:
+    def __init__(self, replay: Replay, execute: Callable[[Body], Awaitable[Any]]) -> None:
         self.loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[None] = self.loop.create_future()
         """Done when the op is known, the workflow function has ended, or a body that outlived it was cancelled."""
@@ -62,6 +64,8 @@ class _Scope:
         """The task of the workflow function."""
         self.code: WorkflowCode | None = None
         """Its code, where that may go on from step to step."""
+        self.is_cancelled = False
+        """Whether that task has cancelled itself, as the op is known."""
         self._replay = replay
         self._execute = execute
         self._parked: set[asyncio.Task[Any]] = set()
@@ -84,16 +88,21 @@ class _Scope:
         """The step id of a call; one that comes after the end is not refused but never resolves."""
         if self._replay.is_closed:
             return ""
-        is_in_main = self._is_in_main()
-        if self._replay.watch is not None and not is_in_main:
-            self._replay.watch.concurrent = True
-        if self._pending or self._is_unsure or not is_in_main:
+        if not self._is_in_main():
+            self._has_company()
+        elif self._pending or self._is_unsure:
             self._replay.end_with_next()
-        if self.code is not None and not is_in_main:
-            self.code.has_company = True
         step_id = self._replay.begin(call)
         self.not_awaited[step_id] = None
         return step_id
+
+    def _has_company(self) -> None:
+        """A call by other code than the workflow function itself."""
+        self._replay.end_with_next()
+        if self._replay.watch is not None:
+            self._replay.watch.concurrent = True
+        if self.code is not None:
+            self.code.has_company = True
 
     def _is_in_main(self) -> bool:
         return get_ident() == self._thread and asyncio.current_task(self.loop) is self.main
@@ -107,6 +116,16 @@ class _Scope:
         has_company = self.code is not None and self.code.has_company
         self._is_unsure = self._is_unsure or (is_live and (has_company or self._pending > 0))
 
+    def known(self, call: StepCall, step_id: str) -> Generator[Any, Any, Any] | None:
+        """The result that is stored: nearly every call of a replay has one, and needs no coroutine for it."""
+        stored = self._replay.stored(step_id)
+        if stored is None or stored.get("status") != "completed" or self._waiting_for_body:
+            return None
+        if self.code is not None and not self._is_in_main():
+            return None
+        self.not_awaited.pop(step_id, None)
+        return _given(self._replay.recall(call, step_id, stored))
+
     def perform(self, call: StepCall, step_id: str) -> Coroutine[Any, Any, Any]:
         """The memoized result; a call that ends the invocation, or comes after its end, never resolves."""
         self.not_awaited.pop(step_id, None)
@@ -115,9 +134,10 @@ class _Scope:
     async def _perform(self, call: StepCall, step_id: str) -> Any:
         task = asyncio.current_task(self.loop)
         assert task is not None
+        is_main, is_interrupted = task is self.main, False
         if self.code is not None:
-            self.code.has_company |= task is not self.main and not isinstance(task.get_coro(), PendingStep)
-            self.code.in_call |= task is self.main
+            self.code.has_company |= not is_main and not isinstance(task.get_coro(), PendingStep)
+            self.code.in_call |= is_main
         try:
             self._replay.refuse_nested(call, "awaited")
             stored = self._replay.stored(step_id)
@@ -127,18 +147,38 @@ class _Scope:
                 return await drive_async(self._replay.perform(call, step_id), self._done)
             return await self._in_turn(self._turn, call, step_id)
         except StepInterrupt:
-            pass
+            is_interrupted = True
         finally:
-            over = self._replay.is_closed or (self._waiting_for_body and not self._replay.is_executing)
-            if over and not self.ended.done():
-                self.ended.set_result(None)
-            if self.code is not None and task is self.main:
+            if not (is_main and is_interrupted):
+                self._look()
+            if self.code is not None and is_main:
                 self.code.in_call = False
-        self._parked.add(task)
+        if not is_main:
+            self._parked.add(task)
         if self._replay.is_executing:
             self._waits(task, call)
         del task  # see let_go
-        return await self.loop.create_future()
+        return await self._never(is_main=is_main)
+
+    def _never(self, *, is_main: bool) -> asyncio.Future[Any]:
+        """What a call waits for that does not go on.
+
+        A call of the workflow function itself that has ended the invocation cancels the function at once: it has
+        mostly ended then when the runner hears of the op, and is not waited for.
+        """
+        never: asyncio.Future[Any] = self.loop.create_future()
+        if is_main and self._replay.is_closed and not self.is_cancelled:
+            assert self.main is not None
+            self.is_cancelled = True
+            never.add_done_callback(self._look)
+            self.main.cancel()
+        return never
+
+    def _look(self, _: object = None) -> None:
+        """Whether the invocation has ended."""
+        over = self._replay.is_closed or (self._waiting_for_body and not self._replay.is_executing)
+        if over and not self.ended.done():
+            self.ended.set_result(None)
 
     async def _in_turn(self, turn: asyncio.Lock, call: StepCall, step_id: str) -> Any:
         """As without turns, after the calls that came before; the code after a call goes on before the next has its."""
@@ -157,11 +197,11 @@ class _Scope:
         finally:
             self._pending -= 1
 
-    def _done(self, body: Body | HookedBody) -> Coroutine[Any, Any, Any]:
+    def _done(self, body: Body | HookedBody) -> Awaitable[Any]:
         """What a flow asks for."""
         return body.run(self._run, self._replay) if isinstance(body, HookedBody) else self._run(body)
 
-    def _run(self, body: Body) -> Coroutine[Any, Any, Any]:
+    def _run(self, body: Body) -> Awaitable[Any]:
         """Executes the body of a step, in the task that calls this."""
         self._body = asyncio.current_task(self.loop)
         return self._execute(body)
@@ -198,7 +238,7 @@ class _Scope:
 
     def behind(self) -> set[asyncio.Task[Any]]:
         """The tasks that the workflow function has left at a step call which never returns."""
-        return {task for task in self._parked if not task.done()} - {self.main}
+        return {task for task in self._parked if not task.done()}
 
     def let_go(self, main: asyncio.Task[Any]) -> None:
         """Forget the tasks that have ended: each keeps the cancellation that ended it, with frames that keep this.
@@ -208,6 +248,12 @@ class _Scope:
         if main.done() and not self.behind():
             self.main = None
             self._parked.clear()
+
+
+def _given(value: Any) -> Generator[Any, Any, Any]:
+    """What awaiting a value comes to that is there."""
+    yield from ()
+    return value
 
 
 async def run_workflow(invocation: Invocation, step: AsyncStep) -> Any:

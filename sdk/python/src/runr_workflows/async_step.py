@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar, overload
@@ -30,6 +31,8 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 _MOST_LISTED = 100
+_HOLD_NO_CALL = frozenset({str, int, float, bool, bytes, dict, type(None)})
+"""Types of arguments that are looked into no further, the most frequent ones."""
 
 
 class StepScope(Protocol):
@@ -41,6 +44,9 @@ class StepScope(Protocol):
     def perform(self, call: StepCall, step_id: str) -> Coroutine[Any, Any, Any]:
         """The result of a call that is awaited now."""
 
+    def known(self, call: StepCall, step_id: str) -> Generator[Any, Any, Any] | None:
+        """The same where it is known already, so that nothing is to be waited for; else None."""
+
 
 class PendingStep(Coroutine[Any, Any, T_co]):
     """A step call that has its id but has not begun.
@@ -48,6 +54,8 @@ class PendingStep(Coroutine[Any, Any, T_co]):
     A coroutine in all that matters (await it, gather it, make a task of it), except that one which is never awaited,
     because an earlier step ended the invocation, is no reason for a warning.
     """
+
+    __slots__ = ("__weakref__", "_call", "_inner", "_scope", "_step_id")
 
     def __init__(self, scope: StepScope, call: StepCall) -> None:
         self._scope = scope
@@ -72,6 +80,11 @@ class PendingStep(Coroutine[Any, Any, T_co]):
         return self._inner
 
     def __await__(self) -> Generator[Any, Any, T_co]:
+        if self._inner is None:
+            known = self._scope.known(self._call, self._step_id)
+            if known is not None:
+                self._inner = _SPENT
+                return known
         return self._started().__await__()
 
     def send(self, value: Any) -> Any:
@@ -89,6 +102,21 @@ class PendingStep(Coroutine[Any, Any, T_co]):
         """Part of the coroutine protocol."""
         if self._inner is not None:
             self._inner.close()
+
+
+async def _nothing() -> Any:
+    """Ends at once."""
+
+
+def _spent() -> Coroutine[Any, Any, Any]:
+    """A coroutine that has ended: awaited, it says so."""
+    coroutine = _nothing()
+    with suppress(StopIteration):
+        coroutine.send(None)
+    return coroutine
+
+
+_SPENT = _spent()
 
 
 def in_view_of(not_awaited: Iterable[str], error: BaseException | None) -> BaseException | None:
@@ -111,7 +139,7 @@ def in_view_of(not_awaited: Iterable[str], error: BaseException | None) -> BaseE
 def _refuse_not_awaited(user_id: str, arguments: Iterable[object]) -> None:
     """A step that begins in the body of another one would wait for itself."""
     for argument in arguments:
-        call = _pending_in(argument)
+        call = None if type(argument) in _HOLD_NO_CALL else _pending_in(argument)
         if call is not None:
             raise StepArgumentError(
                 f"step {call.name!r} was not awaited: await it before its result is given to step {user_id!r:.100}"
@@ -120,7 +148,7 @@ def _refuse_not_awaited(user_id: str, arguments: Iterable[object]) -> None:
 
 def _pending_in(argument: object) -> PendingStep[Any] | None:
     """A step call that an argument is, or waits for, or that is among the first of a list."""
-    if isinstance(argument, PendingStep):
+    if type(argument) is PendingStep:  # asking with isinstance is slow of an abstract class
         return argument
     held: Iterable[object] = ()
     if isinstance(argument, list | tuple):
@@ -150,7 +178,9 @@ class AsyncStepRunner:
 
     def run(self, id: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> StepCoroutine[Any]:
         """As `Step.run`. An async `fn` is awaited on the loop; any other is executed in a thread."""
-        _refuse_not_awaited(id, (*args, *kwargs.values()))
+        _refuse_not_awaited(id, args)
+        if kwargs:
+            _refuse_not_awaited(id, kwargs.values())
         return PendingStep(self._scope, run_call(id, fn, args, kwargs, self._max_attempts))
 
 

@@ -51,19 +51,19 @@ class LostSteps:
 
     def known(self, run: _Key) -> _Answered | None:
         """What was answered last for a run."""
-        with self._lock:
-            return self._runs.get(run)
+        return self._runs.get(run)
 
     def answered(self, run: _Key, step_id: str) -> None:
         """A step of the run is answered."""
         with self._lock:
-            before = self._runs.pop(run, None)
-            while len(self._runs) >= self._most_runs:
-                self._runs.popitem(last=False)
+            before = self._runs.get(run)
             if before is None:
-                before = _Answered(step_id)
-            before.step_id = step_id
-            self._runs[run] = before
+                while len(self._runs) >= self._most_runs:
+                    self._runs.popitem(last=False)
+                self._runs[run] = _Answered(step_id)
+            else:
+                before.step_id = step_id
+                self._runs.move_to_end(run)
 
     def forget(self, run: _Key) -> None:
         """The run is over, or has been failed."""

@@ -24,6 +24,7 @@ REQUEST_ID_HEADER = "x-runr-request-id"
 CAPABILITIES = ["dry", "max_ops"]
 SDK = {"name": "runr-workflows", "language": "python", "version": __version__}
 
+_DECODER = json.JSONDecoder()
 _REQUEST_ID = re.compile(r"[0-9A-Za-z._~+/=-]{1,128}")
 
 
@@ -42,7 +43,7 @@ class IntrospectRequest:
     """The engine asks which workflows are served."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ExecuteRequest:
     """The engine asks for the next op of a run, or for up to `max_ops` of them, of steps that begin within `budget_ms`;
     with `dry`, for what that op would be.
@@ -144,18 +145,25 @@ def answer_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
     The engine keeps a connection only if each answer on it repeats the id of its request (protocol section 1).
     """
-    request_id = lower_names(headers).get(REQUEST_ID_HEADER)
-    if request_id is None or not _REQUEST_ID.fullmatch(request_id):
+    request_id = usable_request_id(headers)
+    if request_id is None:
         return {"Content-Type": "application/json"}
     return {"Content-Type": "application/json", "X-RunR-Request-Id": request_id}
+
+
+def usable_request_id(headers: Mapping[str, str]) -> str | None:
+    """The id of the request with these headers, as its answer repeats it; None without one that may be repeated."""
+    request_id = lower_names(headers).get(REQUEST_ID_HEADER)
+    return request_id if request_id is not None and _REQUEST_ID.fullmatch(request_id) else None
 
 
 def _execute(request: dict[str, Any]) -> ExecuteRequest:
     run = _field(request, "run", dict)
     steps = _field(request, "steps", dict)
     event = _field(request, "event", dict)
-    if not all(isinstance(step, dict) for step in steps.values()):
-        raise BadRequest("the request's steps are not objects")
+    for step in steps.values():
+        if type(step) is not dict:
+            raise BadRequest("the request's steps are not objects")
     attempt = run.get("attempt", 0)
     if not isinstance(attempt, int) or isinstance(attempt, bool):
         raise BadRequest("run.attempt is not an integer")
@@ -189,8 +197,13 @@ def _field(holder: dict[str, Any], name: str, kind: type[Any]) -> Any:
     return value
 
 
-def _json(text: str) -> object:
+def _json(text: str) -> Any:
+    # As `json.loads`, which looks for blanks with expressions.
+    text = text.strip(" \t\n\r")
     try:
-        return json.loads(text)
+        value, end = _DECODER.raw_decode(text)
     except (ValueError, RecursionError):
-        raise BadRequest("the body is not JSON") from None
+        end = -1
+    if end != len(text):
+        raise BadRequest("the body is not JSON")
+    return value

@@ -14,6 +14,8 @@ TOLERANCE_S = 300
 """How far the signed time may be from now, both ways, inclusive."""
 
 _TIME = re.compile(r"[0-9]{1,15}", re.ASCII)
+_USUAL = re.compile(r"t=([0-9]{1,15}),v1=([0-9a-f]{64})", re.ASCII)
+"""A signature by one key."""
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
@@ -50,6 +52,9 @@ def verify(*, header: str | None, envelope: str | None, keys: Sequence[str], req
 
 def _parse(text: str) -> tuple[str, list[str]]:
     """The time as written and the well-formed `v1` values; blanks are allowed only after a comma."""
+    usual = _USUAL.fullmatch(text)
+    if usual is not None:
+        return usual[1], [usual[2]]
     times: list[str] = []
     digests: list[str] = []
     for index, item in enumerate(text.split(",")):

@@ -12,5 +12,7 @@ _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-
 
 def trace_context(find: Callable[[str], str | None]) -> Mapping[str, str]:
     """The trace headers that `find` gives by name. Empty without a well-formed `traceparent`: W3C says to ignore it."""
-    found = {name: value.strip() for name in TRACE_HEADERS if (value := find(name))}
-    return found if _TRACEPARENT.fullmatch(found.get("traceparent", "")) else {}
+    parent = find("traceparent")
+    if not parent or not _TRACEPARENT.fullmatch(parent.strip()):
+        return {}
+    return {name: value.strip() for name in TRACE_HEADERS if (value := find(name))}

@@ -29,9 +29,14 @@ class Unwinding:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def unwind(self, name: str, main: asyncio.Task[Any], behind: Behind) -> None:
-        """Cancels, and waits for a moment. `name` of the workflow is for the log."""
-        tasks = _cancel(_first(main, behind))
+    async def unwind(self, name: str, main: asyncio.Task[Any], behind: Behind, *, is_cancelled: bool) -> None:
+        """Cancels, and waits for a moment. `name` of the workflow is for the log.
+
+        `is_cancelled`: `main` has been cancelled already, and is only waited for.
+        """
+        tasks = _first(main, behind)
+        if main.done() or not is_cancelled:
+            _cancel(tasks)
         if tasks:
             await _moment(tasks)
             if _left(main, behind):

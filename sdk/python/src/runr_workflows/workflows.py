@@ -265,8 +265,11 @@ class Workflows:
         return int(os.environ.get("PORT") or DEFAULT_PORT) if port is None else port
 
     def _signing_keys(self) -> list[str]:
-        given = zip(self._keys, (KEY_VARIABLE, FALLBACK_VARIABLE), strict=True)
-        return [os.environ.get(variable, "") if key is None else key for key, variable in given]
+        key, fallback = self._keys
+        return [
+            os.environ.get(KEY_VARIABLE, "") if key is None else key,
+            os.environ.get(FALLBACK_VARIABLE, "") if fallback is None else fallback,
+        ]
 
     def _worker_settings(self, url: str | None, options: ConnectOptions) -> WorkerSettings:
         if not self._workflows:

@@ -7,7 +7,7 @@ acknowledgement. Of any other call, only the first one that a replay comes to is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from ..async_bodies import AsyncBodies
@@ -89,6 +89,9 @@ class AsyncCalls:
         except RuntimeError:  # a thread
             return False
 
+    def known(self, call: StepCall, step_id: str) -> None:
+        """As `StepScope.known`: here every call has its turn."""
+
     def perform(self, call: StepCall, step_id: str) -> Coroutine[Any, Any, Any]:
         """As `StepScope.perform`: the result once it is acknowledged; never, if the invocation is over."""
         self._not_awaited.pop(step_id, None)
@@ -117,7 +120,7 @@ class AsyncCalls:
             if is_main:
                 self._code.in_call = False
 
-    def _done(self, body: Body | HookedBody) -> Coroutine[Any, Any, Any]:
+    def _done(self, body: Body | HookedBody) -> Awaitable[Any]:
         """What a flow asks for."""
         return body.run(self._execute, self) if isinstance(body, HookedBody) else self._execute(body)
 

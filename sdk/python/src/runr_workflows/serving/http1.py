@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
+from typing import NamedTuple
 
-from ..protocol import LowerNames, answer_headers
+from ..protocol import LowerNames, usable_request_id
 
 MAX_HEAD_BYTES = 64 * 1024
 
@@ -19,8 +19,7 @@ class HttpFault(Exception):
         self.status = status
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(NamedTuple):
     """The head of a request: header names in lower case, repeated ones joined by a comma.
 
     `length` of the body in bytes, None when it is sent in chunks.
@@ -39,14 +38,17 @@ class Head:
 
 def parse_head(data: bytes) -> Head:
     """The head before the empty line. Raises HttpFault for what is ambiguous or not HTTP/1."""
-    request_line, *lines = data.decode("latin-1").split("\r\n")
+    text = data.decode("latin-1")
+    request_line, *lines = text.split("\r\n")
     parts = request_line.split(" ")
     if len(parts) != 3 or parts[2] not in ("HTTP/1.1", "HTTP/1.0"):
         raise HttpFault(400, "not an HTTP/1.1 request")
+    if text.count("\n") != len(lines) or text.count("\r") != len(lines):
+        raise HttpFault(400, "malformed header")
     headers = LowerNames()
     for line in lines:
         name, separator, value = line.partition(":")
-        if not separator or not name or name != name.strip() or "\n" in line or "\r" in line:
+        if not separator or not name or name != name.strip():
             raise HttpFault(400, "malformed header")
         name = name.lower()
         value = value.strip(" \t")
@@ -79,11 +81,13 @@ def parse_chunk_size(line: bytes) -> int:
 
 def answer(status: int, body: bytes, request_headers: Mapping[str, str], *, keep_alive: bool) -> bytes:
     """A whole JSON answer, so that it leaves in a single write."""
-    head = _STATUS_LINES.get(status) or f"HTTP/1.1 {status} \r\n"
-    fields = "".join([f"{name}: {value}\r\n" for name, value in answer_headers(request_headers).items()])
-    allow = "Allow: POST\r\n" if status == 405 else ""
+    head = _HEADS.get(status) or f"HTTP/1.1 {status} \r\n{_SAME_FIELD}"
+    request_id = usable_request_id(request_headers)
+    own = "" if request_id is None else f"X-RunR-Request-Id: {request_id}\r\n"
     close = "" if keep_alive else "Connection: close\r\n"
-    return f"{head}{fields}{allow}{close}Content-Length: {len(body)}\r\n\r\n".encode() + body
+    return f"{head}{own}{close}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
+_SAME_FIELD = "Content-Type: application/json\r\n"
+_HEADS = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n{_SAME_FIELD}" for status in HTTPStatus}
+_HEADS[405] += "Allow: POST\r\n"

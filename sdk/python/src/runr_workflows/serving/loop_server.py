@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Self, cast
 
 from ..protocol import error_answer
+from .driven import Driven
 from .http1 import HttpFault, answer
 from .request_reader import Request, RequestReader
 
@@ -38,7 +39,8 @@ class LoopServer:
         """`grace` is how many seconds requests in flight may take at the end."""
         self.host, self.port = host, port
         self.draining = False
-        self._handle = handle
+        self.handle = handle
+        """Gives the answer to a request, from its body and headers."""
         self.grace = grace
         self._connections: set[Connection] = set()
         self._emptied: asyncio.Future[None] | None = None
@@ -87,10 +89,6 @@ class LoopServer:
         for _ in range(_TURNS_OF_AN_ACCEPT):
             await asyncio.sleep(0)
 
-    async def handle(self, request: Request) -> tuple[int, bytes]:
-        """The answer to a request."""
-        return await self._handle(request.body, request.head.headers)
-
     def opened(self, connection: Connection) -> None:
         """A client has connected."""
         self._connections.add(connection)
@@ -110,7 +108,9 @@ class Connection(asyncio.Protocol):
         self._loop = loop
         self._reader = RequestReader()
         self._transport: asyncio.Transport
-        self._answering: asyncio.Task[None] | None = None
+        self._answering: Driven | None = None
+        self._is_due = False
+        """Whether what has arrived behind an answered request is about to be looked at."""
         self._writable: asyncio.Future[None] | None = None
         self._is_lost = False
         self._is_refused = False
@@ -142,7 +142,7 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """See `asyncio.Protocol`; a client that sends nothing more may still read its answer."""
         self._has_ended = True
-        return self._answering is not None
+        return self._answering is not None or self._is_due
 
     def pause_writing(self) -> None:
         """See `asyncio.Protocol`."""
@@ -179,13 +179,19 @@ class Connection(asyncio.Protocol):
 
     def _go_on(self) -> None:
         """Begins to answer the next request that is whole."""
+        self._is_due = False
+        if self._answering is not None or self._is_lost or self._is_refused:
+            return
         try:
             request = self._reader.next()
         except HttpFault as fault:
             self._refuse(fault)
             return
         if request is not None:
-            self._answering = self._loop.create_task(self._answer(request))
+            self._answering = Driven(self._answer(request), self._loop)
+            self._answering.go_on()
+        elif self._has_ended:
+            self._transport.close()
         elif self._reader.wants_continue:
             self._reader.wants_continue = False
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -193,7 +199,7 @@ class Connection(asyncio.Protocol):
     async def _answer(self, request: Request) -> None:
         keep_alive = False
         try:
-            status, body = await self._server.handle(request)
+            status, body = await self._server.handle(request.body, request.head.headers)
             keep_alive = request.head.keep_alive and not self._server.draining and not self._has_ended
             if not self._is_lost:
                 self._transport.write(answer(status, body, request.head.headers, keep_alive=keep_alive))
@@ -213,7 +219,9 @@ class Connection(asyncio.Protocol):
             if not self._is_reading:
                 self._is_reading = True
                 self._transport.resume_reading()
-            self._go_on()
+            if self._reader.waiting_bytes:
+                self._is_due = True
+                self._loop.call_soon(self._go_on)
 
     def _refuse(self, fault: HttpFault) -> None:
         if fault.status != 405:  # a browser or a health check, not the engine

@@ -182,7 +182,10 @@ class _Connection(socketserver.BaseRequestHandler):
             if self._reader.wants_continue:
                 self._reader.wants_continue = False
                 self.request.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-            self._idle = self._reader.is_idle
+            with self.server.changed:
+                self._idle = self._reader.is_idle
+                if self.server.draining:
+                    self.wake_if_idle()
             data = self.request.recv(_RECEIVE_BYTES)
             if not data and self._idle:
                 return None
