@@ -9,6 +9,7 @@ import pytest
 from runr.workflows.v1 import worker_service_pb2 as pb
 
 from runr_workflows import AsyncStep, Context, Workflows
+from runr_workflows.connect import live_invocation
 from sdk.python.tests.stream_acks import give
 from sdk.python.tests.stream_engine import EngineStream, Manners, SentOp, StreamEngine
 from sdk.python.tests.stream_worker import wf
@@ -167,8 +168,10 @@ async def test_an_end_that_may_be_lost_is_said_again(wf: Workflows, engine: Stre
 
 
 async def test_an_end_that_asks_for_the_next_invocation_is_said_again_as_it_was(
-    wf: Workflows, engine: StreamEngine
+    wf: Workflows, engine: StreamEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(live_invocation, "IDLE_S", 30.0)  # the delivery comes first, however slow the machine is
+
     @wf.workflow("w")
     async def workflow(ctx: Context, step: AsyncStep) -> None:
         async def chain() -> None:
