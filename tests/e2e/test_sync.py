@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import subprocess
 from pathlib import Path
 
 from runr_workflows import Context, Step, Workflows
 
-from services.core.runtime.python_child import python_command, python_environ
+from tests.support.cli import Shell
 from tests.support.rest import Json, Rest
 from tests.support.transports import only_over
 from tests.support.workflow_app import Bodies, serving
@@ -126,20 +124,9 @@ async def test_the_stored_file_stands_in_while_the_function_is_away(rest: Rest) 
 async def test_the_command_line_stores_the_file_and_syncs(rest: Rest, tmp_path: Path) -> None:
     file = tmp_path / "runr.workflows.json"
 
-    def sync(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-        known = {"RUNR_API_URL": rest.base, "RUNR_TOKEN": rest.token, "RUNR_HOME": str(tmp_path), **environ}
-        return subprocess.run(
-            python_command("services.cli.main", "workflows", "sync", "--project", rest.project, *arguments),
-            env=python_environ({"PATH": "/usr/bin", **known}),
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-
     async def told(*arguments: str, **environ: str) -> tuple[int, str, str]:
-        ended = await asyncio.to_thread(sync, *arguments, **environ)
-        return ended.returncode, ended.stdout, ended.stderr
+        said = await Shell(rest, tmp_path, **environ).runr("workflows", "sync", "--project", rest.project, *arguments)
+        return said.code, said.out, said.err
 
     code, out, err = await told("--file")
     assert (code, out, "runr.workflows.json: No such file" in err) == (2, "", True)

@@ -5,7 +5,8 @@ It runs no loop, starts no thread and opens no library before it forks, so a chi
 has just imported what it needs. It ends with whoever holds the other end of its socket.
 
 A packet each: `{"module", "arguments", "environ", "cwd"}` with the child's stdin, stdout, stderr and the write end of a
-pipe → `{"pid"}`. The pipe gets the exit code, as `subprocess` has it, when the child has ended.
+pipe → `{"pid"}`. The pipe gets the exit code, as `subprocess` has it, when the child has ended. Others may ask too, one
+packet a connection (`fork_client.py`).
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ _LOADED = (
 class ForkServer:
     """Forks on request, and tells of each child how it has ended."""
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, others: socket.socket) -> None:
         self._control = control
+        self._others = others
         self._told: dict[int, int] = {}
         """Pid → where its exit code goes."""
         self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -48,32 +50,46 @@ class ForkServer:
     def serve(self) -> dict[str, Any] | None:
         """Returns in each child, with what was asked of it, and with None when nobody holds the other end any more."""
         with selectors.DefaultSelector() as selector:
-            selector.register(self._control, selectors.EVENT_READ)
-            selector.register(self._woken, selectors.EVENT_READ)
+            for file in (self._control, self._others, self._woken):
+                selector.register(file, selectors.EVENT_READ)
             while True:
                 ready = {key.fd for key, _ in selector.select()}
                 if self._woken in ready:
                     os.read(self._woken, 4096)
                     self._reap()
-                if self._control.fileno() not in ready:
-                    continue
-                packet, fds, _, _ = socket.recv_fds(self._control, MOST_BYTES, _GIVEN)
-                if not packet:
-                    return None
-                pid = os.fork()
-                if pid == 0:
-                    self._become_child(fds)
-                    asked: dict[str, Any] = json.loads(packet)
+                asked = None
+                if self._others.fileno() in ready:
+                    connection, _ = self._others.accept()
+                    with connection:
+                        asked = self._fork(connection)
+                elif self._control.fileno() in ready:
+                    if not self._control.recv(1, socket.MSG_PEEK):
+                        return None
+                    asked = self._fork(self._control)
+                if asked is not None:
                     return asked
-                *stdio, self._told[pid] = fds
-                for fd in stdio:
-                    os.close(fd)
-                self._control.send(json.dumps({"pid": pid}).encode())
+
+    def _fork(self, asking: socket.socket) -> dict[str, Any] | None:
+        """In the child, what is asked of it. Whoever asks nothing gets nothing."""
+        packet, fds, _, _ = socket.recv_fds(asking, MOST_BYTES, _GIVEN)
+        if not packet:
+            return None
+        pid = os.fork()
+        if pid == 0:
+            self._become_child(fds)
+            asked: dict[str, Any] = json.loads(packet)
+            return asked
+        *stdio, self._told[pid] = fds
+        for fd in stdio:
+            os.close(fd)
+        asking.send(json.dumps({"pid": pid}).encode())
+        return None
 
     def _become_child(self, fds: list[int]) -> None:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._control.close()
+        self._others.close()
         os.setsid()
         for number, fd in enumerate(fds[:3]):
             os.dup2(fd, number)
@@ -92,7 +108,15 @@ class ForkServer:
                 os.close(told)
 
 
-def run(control: socket.socket) -> None:
+def _open_streams() -> None:
+    """Streams for the descriptors that are there now: those of the server remember what could be done with its own."""
+    sys.stdin, sys.stdout, sys.stderr = (
+        open(fd, mode, 1 if old is sys.stderr else -1, old.encoding, old.errors, closefd=False)  # noqa: SIM115
+        for fd, mode, old in ((0, "r", sys.stdin), (1, "w", sys.stdout), (2, "w", sys.stderr))
+    )
+
+
+def run(control: socket.socket, others: socket.socket) -> None:
     """Serves until the tests are gone; in a child, runs the module that it is for as `python -m` does."""
     for module in _LOADED:
         importlib.import_module(module)
@@ -101,12 +125,13 @@ def run(control: socket.socket) -> None:
     # What is here now is never looked at by a child's garbage collector, which would copy the pages.
     gc.collect()
     gc.freeze()
-    asked = ForkServer(control).serve()
+    asked = ForkServer(control, others).serve()
     if asked is None:
         return
     os.environ.clear()
     os.environ.update(asked["environ"])
     os.chdir(asked["cwd"])
+    _open_streams()
     sys.argv = [asked["module"], *asked["arguments"]]
     show_arguments([sys.executable, "-P", "-m", *sys.argv])
     if not hasattr(sys.modules.get(asked["module"]), "__path__"):
@@ -115,4 +140,4 @@ def run(control: socket.socket) -> None:
 
 
 if __name__ == "__main__":
-    run(socket.socket(fileno=int(sys.argv[1])))
+    run(socket.socket(fileno=int(sys.argv[1])), socket.socket(fileno=int(sys.argv[2])))

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, Protocol
 
 from services.core.runtime.python_child import python_command, python_environ
@@ -81,19 +82,25 @@ class _Server:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.settimeout(_START_S)
         self._lock = threading.Lock()
-        with theirs:
+        self._folder = TemporaryDirectory(prefix="runr-fork-")
+        self.folder = Path(self._folder.name)
+        with theirs, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as others:
+            others.bind(str(self.folder / "socket"))
+            others.listen()
+            given = (theirs.fileno(), others.fileno())
             self._process = subprocess.Popen(
-                python_command("tests.support.fork_server", str(theirs.fileno())),
+                python_command("tests.support.fork_server", *map(str, given)),
                 env=python_environ(os.environ),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,
-                pass_fds=(theirs.fileno(),),
+                pass_fds=given,
             )
 
     def close(self) -> None:
         self._control.close()
         self._process.wait()
+        self._folder.cleanup()
 
     def fork(self, command: Sequence[str], environ: Mapping[str, str], cwd: Path, stdout: int, stderr: int) -> Forked:
         module, *arguments = command
@@ -116,6 +123,20 @@ def _server() -> _Server:
     made = _Server()
     atexit.register(made.close)
     return made
+
+
+@cache
+def runr_folder() -> Path:
+    """A folder for PATH whose `runr` is that of this environment."""
+    runr = Path(sys.executable).with_name("runr")
+    if sys.platform != "linux":
+        return runr.parent
+    folder = _server().folder
+    client = Path(__file__).with_name("fork_client.py")
+    script = folder / "runr"
+    script.write_text(f'#!/bin/sh\nexec {sys.executable} -IS {client} {folder}/socket services.cli.main "$@"\n')
+    script.chmod(0o755)
+    return folder
 
 
 def start(

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.support.forked import runr_folder
 from tests.support.pages import Page
 from tests.support.rest import Rest
 
@@ -33,7 +34,7 @@ class PageShell:
         self.run: set[int] = set()
         self._blocks = page.blocks("sh")
         self.environ = {
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PATH": os.pathsep.join([str(runr_folder()), str(Path(sys.executable).parent), os.environ["PATH"]]),
             "PYTHONPATH": os.pathsep.join(sys.path),
             "RUNR_HOME": str(folder),
             "RUNR_CONFIG": str(folder / "contexts.json"),
