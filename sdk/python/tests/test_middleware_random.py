@@ -63,7 +63,7 @@ def over_http(story: Story, **fields: Any) -> Any:
     return unwrapped([run.steps, run.output])
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(program=programs, seed=st.integers(0, 2**32), most=st.sampled_from([0, 1, 5]))
 @example(program=("par", [("seq", [("run", "a", 1), ("run", "b", 0)]) for _ in range(3)]), seed=0, most=5)
 def test_slow_middleware_changes_nothing_over_http(program: Program, seed: int, most: int) -> None:

@@ -177,7 +177,7 @@ def test_two_who_wait_for_the_same_step(passes: int) -> None:
     compare(("both", [("seq", [("idle", passes), ("run", "b", 3)]), ("idle", passes), ("run", "b", 3)]), seed=0)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(program=programs, seed=st.integers(0, 2**32), losses=st.integers(0, 3))
 @example(program=("seq", [_CHAINS, ("sleep", "a", 0)]), seed=0, losses=0)
 def test_a_stream_comes_to_the_same_as_requests(program: Program, seed: int, losses: int) -> None:
