@@ -75,7 +75,7 @@ def endpoint(route: Route, backends: Backends, bounds: Bounds) -> Handler:
             status=answer.status,
             body=body,
             content_type=None if body is None else _JSON,
-            headers=dict(answer.headers),
+            headers=answer.headers,
         )
         if answer.session is not None:
             request.app[COOKIES].put(made, answer.session)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
@@ -27,8 +27,7 @@ _SMALL_BYTES = 16 * 1024
 PROBES = ("/healthz", "/readyz")
 
 
-@dataclass(frozen=True, slots=True)
-class RequestTrace:
+class RequestTrace(NamedTuple):
     """The trace of a request: what goes on to the services, and the id that problems and answers name."""
 
     parent: str | None

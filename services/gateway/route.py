@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from runr.workflows.v1 import options_pb2
 
 from services.core.domain.event import EventLimits
@@ -21,8 +22,7 @@ Perform = Callable[[Any], Awaitable[Any]]
 """Calls the route's gRPC method with a request."""
 
 
-@dataclass(frozen=True, slots=True)
-class Input:
+class Input(msgspec.Struct, frozen=True):
     """What an HTTP request brought, read and checked. `body` is of the route's shape; `raw` is the body as it came.
 
     `events` is what a request may hold of events; `own_url` is where this gateway listens.
@@ -36,8 +36,7 @@ class Input:
     own_url: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """A successful answer: `body` is encoded to JSON (msgspec structs; `msgspec.Raw` is spliced in as it is).
 
     `session` is what becomes of the browser's session.
@@ -45,7 +44,7 @@ class Answer:
 
     body: Any
     status: int = 200
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = {}
     session: SessionChange | None = None
 
 
