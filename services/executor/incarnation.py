@@ -202,7 +202,7 @@ class Incarnation:
         if before is not None:
             before.task.cancel()  # it was taken from us and has come back: what the earlier lease still does is fenced
         self._slots.take(lease)
-        self._held[lease.run] = _Held(lease, asyncio.create_task(self._hold(lease), name=f"run {lease.run}"))
+        self._held[lease.run] = _Held(lease, asyncio.create_task(self._hold(lease), name=f"run {lease.run_text}"))
         return True
 
     async def _hold(self, lease: Lease) -> None:

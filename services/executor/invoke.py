@@ -59,8 +59,9 @@ class Invoker:
             ops = await self._ask(lease, traceparent)
         except FunctionFault as fault:
             return FunctionFailed(fault, self._draw())
-        if len(ops) == 1 and isinstance(ops[0], StepCompleted) and ops[0].id not in lease.memo.ids:
-            return Answered((ops[0],))  # as nearly all are: nothing about it is to be looked up or drawn
+        only = ops[0] if len(ops) == 1 else None
+        if isinstance(only, RunCompleted) or (isinstance(only, StepCompleted) and only.id not in lease.memo.ids):
+            return Answered((only,))  # as nearly all are: nothing about it is to be looked up or drawn
         if any(isinstance(op, Invoke) for op in ops):
             # The function may have taken minutes: what it invokes must be there, and not paused, now.
             await self._definitions.follow(lease)
@@ -79,7 +80,7 @@ class Invoker:
         if not lease.project.keys:
             raise FunctionFault("FunctionUnreachable", "the project has no signing key that this engine can open")
         target = Target(url, lease.project.keys, self._settings.verify_tls)
-        room = self._room(lease)
+        room = None if lease.entry.definition.checkpoint is None else self._room(lease)
         request = lease.request(
             self._clock.unix_ms() // 1000,
             max_ops=None if room is None else room.max_steps,

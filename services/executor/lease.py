@@ -194,6 +194,6 @@ class Lease:
                 self.memo.completed(row.sid, row.output or "null")
             else:
                 self.memo.failed(row.sid, row.error or error_json("Error", "the step failed"))
-        for effect in decision.effects:
+        for effect in decision.effects if item.attempt_rows else ():
             if isinstance(effect, RecordAttempt) and effect.step_id is not None and effect.step_id not in self.memo.ids:
                 self.failing[effect.step_id] = effect.number
