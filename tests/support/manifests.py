@@ -28,12 +28,18 @@ SECRETS: Mapping[str, str] = {
 }
 """Values such as an operator gives them; the manifests have none of them."""
 
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _INTERPOLATED = re.compile(r"\$\{(?P<name>\w+)(?::?(?P<kind>[-?])(?P<rest>[^}]*))?\}")
 
 
 def documents(path: Path) -> list[Any]:
     """The YAML documents of a file."""
-    return [each for each in yaml.safe_load_all(path.read_text(encoding="utf-8")) if each is not None]
+    return yaml_documents(path.read_text(encoding="utf-8"))
+
+
+def yaml_documents(text: str) -> list[Any]:
+    """The YAML documents of a text."""
+    return [each for each in yaml.load_all(text, _LOADER) if each is not None]
 
 
 def kustomized(folder: Path) -> list[Any]:

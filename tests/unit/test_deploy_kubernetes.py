@@ -24,6 +24,7 @@ from tests.support.manifests import (
     kustomized,
     of_kind,
     values,
+    yaml_documents,
 )
 
 KUBERNETES = DEPLOY / "kubernetes"
@@ -212,7 +213,7 @@ def test_who_is_scaled_has_no_number_of_its_own() -> None:
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 def test_kustomize_builds_what_was_read_here() -> None:
     build = subprocess.run(["kubectl", "kustomize", PRODUCTION], capture_output=True, text=True, check=True, timeout=60)
-    built = list(yaml.safe_load_all(build.stdout))
+    built = yaml_documents(build.stdout)
 
     assert sorted(map(_name, built)) == sorted(map(_name, OBJECTS))
     assert {name for name, each in of_kind(built, "Deployment").items() if "replicas" in each["spec"]} == {"scheduler"}
