@@ -10,7 +10,7 @@ from services.core.engine.accept_plan import AcceptRequest, EventPlan
 from services.core.engine.hit_runs import Aftermath
 from services.core.engine.run_spans import RunSpans
 from services.core.engine.starts import cancel_waits, start_row
-from services.core.runtime.ids import UlidFactory
+from services.core.runtime.ids import UlidFactory, ids_from
 from services.core.store.commit_item import StartRow, WaitRow
 
 Started = tuple[AcceptRequest, UUID, str, str | None]
@@ -28,9 +28,11 @@ class EventStarts:
     def of(cls, plans: Sequence[EventPlan], ids: UlidFactory, spans: RunSpans) -> EventStarts:
         """Those that the plans ask for."""
         starts = cls()
+        count = sum(len(plan.starts) for plan in plans)
+        runs = iter(ids_from(ids.block(count), count) if count else ())
         for plan in plans:
             for entry in plan.starts:
-                run = ids.new()
+                run = next(runs)
                 row = start_row(
                     entry,
                     run=run,
