@@ -20,10 +20,10 @@ MEANT = "the drain did not end in time"
 SHOWN = 5
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def stack(postgres_stack: EmbeddedStack, nats_stack: EmbeddedStack) -> Iterator[Stack]:
-    """The stack. At its end the invariants must hold, and no service may have logged a fault of its own, or a
-    secret."""
+    """The stack, which ends with the stories, as it works also while nobody asks it for anything. At its end the
+    invariants must hold, and no service may have logged a fault of its own, or a secret."""
     settings = {
         "WORKFLOWS_REQUEST_TIMEOUT": f"{REQUEST_TIMEOUT_S:g}s",
         "RUNR_WORKER_RESUME_GRACE": "20s",  # workers wait for an executor that starts again, however slow the machine
