@@ -254,25 +254,32 @@ create function rt.finish_v1(p_run uuid[], p_status text[], p_output text[], p_e
 returns table (run uuid, tenant int, owner bigint, ga bigint, gb bigint) language plpgsql as $$
 #variable_conflict use_column
 begin
-    insert into rt.steps (tenant, run, sid, seq, name, kind, status, output, error, input, event, child, att, t0, t1)
-        select w.tenant, w.run, w.sid, w.seq, coalesce(w.name, w.sid),
-               case w.kind when 's' then 's' when 'e' then 'e' when 'c' then 'i' else 'r' end,
-               'x', null, null, w.fields, null, w.child, 1, w.created_at, rt.now()
-        from rt.wait w where w.run = any (p_run) and w.kind in ('s', 'e', 'c', 'b')
-        on conflict do nothing;
-    delete from rt.wait w where w.run = any (p_run);
-    -- The children of this life of the run, by name: a later retry's children are not its business.
-    insert into rt.mark (tenant, target, kind, body)
-        select r.tenant, r.id, 'cancel_children', string_agg(c.id::text, ',')
-        from unnest(p_run, p_status) u(run, status)
-        cross join lateral (select r.tenant, r.id from rt.live r where r.id = u.run offset 0) r
-        cross join lateral (select c.id from rt.live c where c.parent = r.id offset 0) c
-        where u.status in ('cancelled', 'timed_out') group by r.tenant, r.id;
-    -- Who waits for the run need not be its parent: idempotency leads an invoke to a run that was started by another.
-    insert into rt.mark (tenant, target, kind, body)
-        select distinct r.tenant, w.run, 'child_end', r.id::text
-        from rt.live r cross join lateral (select w.run from rt.wait w where w.child = r.id offset 0) w
-        where r.id = any (p_run);
+    -- Most runs end with nothing open, waited for by nobody: to look for that costs less than to write nothing.
+    if exists (select from rt.wait w where w.run = any (p_run)) then
+        insert into rt.steps (tenant, run, sid, seq, name, kind, status, output, error, input, event, child, att, t0, t1)
+            select w.tenant, w.run, w.sid, w.seq, coalesce(w.name, w.sid),
+                   case w.kind when 's' then 's' when 'e' then 'e' when 'c' then 'i' else 'r' end,
+                   'x', null, null, w.fields, null, w.child, 1, w.created_at, rt.now()
+            from rt.wait w where w.run = any (p_run) and w.kind in ('s', 'e', 'c', 'b')
+            on conflict do nothing;
+        delete from rt.wait w where w.run = any (p_run);
+    end if;
+    if p_status && array['cancelled', 'timed_out'] then
+        -- The children of this life of the run, by name: a later retry's children are not its business.
+        insert into rt.mark (tenant, target, kind, body)
+            select r.tenant, r.id, 'cancel_children', string_agg(c.id::text, ',')
+            from unnest(p_run, p_status) u(run, status)
+            cross join lateral (select r.tenant, r.id from rt.live r where r.id = u.run offset 0) r
+            cross join lateral (select c.id from rt.live c where c.parent = r.id offset 0) c
+            where u.status in ('cancelled', 'timed_out') group by r.tenant, r.id;
+    end if;
+    if exists (select from rt.wait w where w.child = any (p_run)) then
+        -- Who waits for the run need not be its parent: idempotency leads an invoke to a run that was started by another.
+        insert into rt.mark (tenant, target, kind, body)
+            select distinct r.tenant, w.run, 'child_end', r.id::text
+            from rt.live r cross join lateral (select w.run from rt.wait w where w.child = r.id offset 0) w
+            where r.id = any (p_run);
+    end if;
     -- Platform events are written only where something listens.
     insert into rt.mark (tenant, target, kind, body)
         select r.tenant, r.id, 'run_event',
