@@ -20,7 +20,7 @@ import uvloop
 
 from runr_workflows import AsyncStep, Context, Step, Workflows
 from runr_workflows.protocol import MAX_BODY_BYTES
-from runr_workflows.serving.server import Server
+from runr_workflows.serving.server import Server, _Connection
 from sdk.python.tests.engine import KEY, NOW, FakeEngine, envelope, execute_request, signature
 from sdk.python.tests.loop_thread import LoopThread
 
@@ -241,6 +241,35 @@ def test_stopping_closes_idle_connections_and_finishes_what_is_in_flight(wf: Wor
     stopping.join(5)
 
     assert b'"output":true' in answers[0]
+    assert stopped == [True]
+
+
+def test_a_connection_that_becomes_idle_while_the_server_stops_is_closed(
+    wf: Workflows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered, stopping = threading.Event(), threading.Event()
+    look_for_the_next = _Connection._next
+
+    def next_request(connection: _Connection) -> object:
+        if not connection._idle:  # not the first
+            answered.set()
+            assert stopping.wait(30)
+        return look_for_the_next(connection)
+
+    monkeypatch.setattr(_Connection, "_next", next_request)
+    server = Server(wf.handle_request, "127.0.0.1", 0)
+    server.start()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as raw:
+        raw.sendall(b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}")
+        assert answered.wait(30)
+        stopped: list[bool] = []
+        stopper = threading.Thread(target=lambda: stopped.append(server.stop(grace=30)))
+        stopper.start()
+        while not server._tcp.draining:
+            stopper.join(0.01)
+        stopping.set()
+        stopper.join(60)
+
     assert stopped == [True]
 
 

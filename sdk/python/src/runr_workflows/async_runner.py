@@ -248,6 +248,8 @@ class _Scope:
         if main.done() and not self.behind():
             self.main = None
             self._parked.clear()
+            if self.code is not None:
+                self.code.let_go()
 
 
 def _given(value: Any) -> Generator[Any, Any, Any]:

@@ -10,6 +10,10 @@ from typing import Any
 from .async_step import PendingStep
 
 
+def _nothing() -> None:
+    """Tells nobody."""
+
+
 class WorkflowCode(Coroutine[Any, Any, Any]):
     """A coroutine around that of the workflow function, made a task of in its place.
 
@@ -25,7 +29,8 @@ class WorkflowCode(Coroutine[Any, Any, Any]):
         """Whether it has started tasks other than of a step call alone: they may call steps at any time."""
         self._coroutine = coroutine
         self._resumed = resumed
-        self._has_begun = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """None until the code begins."""
         self._factory: Any = None
 
     def __await__(self) -> Generator[Any, Any, Any]:
@@ -37,22 +42,31 @@ class WorkflowCode(Coroutine[Any, Any, Any]):
 
     def throw(self, typ: Any, val: Any = None, tb: TracebackType | None = None, /) -> Any:
         """Part of the coroutine protocol."""
-        return self._go_on(self._coroutine.throw, typ if val is None else val)
+        try:
+            return self._go_on(self._coroutine.throw, typ if val is None else val)
+        finally:
+            del typ, val  # else the error, whose traceback has this frame, would keep itself
 
     def close(self) -> None:
         """Part of the coroutine protocol."""
         self._coroutine.close()
 
+    def let_go(self) -> None:
+        """The code has ended: whoever was told of it is told nothing more."""
+        self._resumed = _nothing
+
     def _go_on(self, resume: Callable[[Any], Any], value: Any) -> Any:
-        if self._has_begun and not self.in_call:
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        elif not self.in_call:
             self._resumed()
-        self._has_begun = True
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         self._factory = loop.get_task_factory()
         loop.set_task_factory(self._create)  # until the code waits: nothing else runs meanwhile
         try:
             return resume(value)
         finally:
+            del value  # as above
             if loop.get_task_factory() == self._create:
                 loop.set_task_factory(self._factory)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from threading import get_ident
 from typing import Any
 
 from ..async_bodies import AsyncBodies
@@ -48,6 +49,7 @@ class AsyncCalls:
         self._unwinding = unwinding
         self._ended = ended
         self._loop = asyncio.get_running_loop()
+        self._thread = get_ident()
         self._not_awaited: dict[str, None] = {}
         self._in_call: dict[object, asyncio.Task[Any]] = {}
         self._main: asyncio.Task[Any] | None = None
@@ -70,7 +72,17 @@ class AsyncCalls:
         if self._main is None:
             self._code.close()
         else:
-            self._unwinding.start(self._invocation.workflow.name, self._main, self._behind, self._ended)
+            self._unwinding.start(self._invocation.workflow.name, self._main, self._behind, self._let_go)
+
+    def _let_go(self) -> None:
+        """No code of the invocation runs any more. What holds itself in a ring is opened, or only a look for garbage
+        would free it, which costs a fifth of all that a worker does.
+        """
+        self._main = None
+        self._given_up.clear()
+        self._code.let_go()
+        self._replay.calls = None
+        self._ended()
 
     def begin(self, call: StepCall) -> str:
         """As `StepScope.begin`: a call that comes after the end is not refused but never resolves."""
@@ -84,10 +96,7 @@ class AsyncCalls:
         return step_id
 
     def _is_in_main(self) -> bool:
-        try:
-            return asyncio.current_task() is self._main
-        except RuntimeError:  # a thread
-            return False
+        return get_ident() == self._thread and asyncio.current_task(self._loop) is self._main
 
     def known(self, call: StepCall, step_id: str) -> None:
         """As `StepScope.known`: here every call has its turn."""
@@ -100,12 +109,13 @@ class AsyncCalls:
     async def _perform(self, call: StepCall, step_id: str) -> Any:
         self._replay.refuse_nested(call, "awaited")  # interrupts the body, whose end is waited for
         place: object = step_id or object()  # calls that come after the end have no id
-        task = asyncio.current_task()
+        task = asyncio.current_task(self._loop)  # to ask for the running loop takes a system call
         assert task is not None
         self._in_call[place] = task
         is_main = task is self._main
         self._code.in_call = self._code.in_call or is_main
         self._code.has_company |= not is_main and not isinstance(task.get_coro(), PendingStep)
+        del task  # a task keeps the cancellation that ended it, with this frame
         try:
             while not (self._replay.is_closed or self._turns.take(step_id)):
                 await self._turn_comes()
@@ -133,7 +143,7 @@ class AsyncCalls:
         """As `Keeper.cancelled`: the code goes on in the next invocation. This one is not left waiting, as it is over
         HTTP: nobody would cancel it once more if the loop ended.
         """
-        self._given_up.add(asyncio.current_task())
+        self._given_up.add(asyncio.current_task(self._loop))
         self._hold()
 
     async def _turn_comes(self) -> None:
@@ -160,7 +170,7 @@ class AsyncCalls:
             passes=_PASSES,
             goes_alone=self._turns.is_alone,
         )
-        if asyncio.current_task() in self._given_up:
+        if self._given_up and asyncio.current_task(self._loop) in self._given_up:
             raise asyncio.CancelledError
         try:
             stored = await self._in_order(step_id, answer)

@@ -74,6 +74,10 @@ class Outlet(Protocol):
         """The op needs no acknowledgement any more."""
 
 
+def _nothing() -> None:
+    """What is left to unwind of what has been unwound."""
+
+
 class LiveInvocation:
     """One invocation on the worker's side.
 
@@ -336,7 +340,8 @@ class LiveInvocation:
     def _finish(self, blocked: list[LiveOp]) -> None:
         if self._replay.over:
             return
-        self._unwind()
+        unwind, self._unwind = self._unwind, _nothing  # it leads back to this
+        unwind()
         self._replay.closing = self._replay.over = True
         if self._idle is not None:
             self._idle.cancel()

@@ -78,6 +78,7 @@ class LiveReplay(Replay):
         self.over = False
         """Whether the invocation has ended: user code is only being unwound."""
         self.calls: Calls | None = None
+        """None before the invocation begins, and when no code of it runs any more."""
         self._open = frozenset(open_steps)
         self._known = len(memo) + len(self._open - memo.keys())
         self._has_begun = False
@@ -141,9 +142,9 @@ class LiveReplay(Replay):
                 threads.end()
 
     def _wait(self, call: StepCall, step_id: str) -> Generator[Any, Any, Any]:
-        assert self.calls is not None
         if self.is_closed:
             raise StepInterrupt
+        assert self.calls is not None
         self.recalled += 1
         stored = yield partial(self.calls.opened, step_id)
         return self._result(call, step_id, stored)
@@ -186,6 +187,6 @@ class LiveReplay(Replay):
         return self._result(call, step_id, stored)
 
     def _end(self, report: Report) -> None:
-        assert self.calls is not None
         super()._end(report)
-        self.calls.refused()
+        if self.calls is not None:
+            self.calls.refused()
