@@ -15,7 +15,7 @@ from tests.bench.workloads.steps import warm_up
 _STARTS = 5_000
 _AT_ONCE = 64
 _BATCH = 100
-_BATCHES_AT_ONCE = 4
+_BATCHES_AT_ONCE = 8
 _LIMIT_S = 120.0
 
 
