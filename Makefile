@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 RUNS := $(VENV)/.runs
 NODE_STAMP := sdk/node/node_modules/.package-lock.json
-WORKERS ?= 3
+WORKERS ?= 4
 
 # The tests start hundreds of processes: none compiles what another has compiled.
 unexport PYTHONDONTWRITEBYTECODE
@@ -29,7 +29,7 @@ dev: $(RUNS) ## Run the whole engine on this machine until Ctrl-C
 	@$(BIN)/runr dev
 
 # Tests wait a good deal, so there are more workers than cores; the checks and the TypeScript SDK run beside them.
-test: lint $(NODE_STAMP) ## Everything that CI checks: style, types, layers, protos, all tests, in WORKERS (3) processes, accidents last in 2
+test: lint $(NODE_STAMP) ## Everything that CI checks: style, types, layers, protos, all tests, in WORKERS (4) processes, accidents last in 2
 	@checks=$$(mktemp) && trap 'rm -f "$$checks"' EXIT; \
 	  $(MAKE) --no-print-directory --keep-going types proto-check node >"$$checks" 2>&1 & checking=$$!; \
 	  $(BIN)/python -m pytest --cache-clear -n $(WORKERS) --dist worksteal --ignore=tests/chaos; tested=$$?; \
