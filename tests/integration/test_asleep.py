@@ -110,10 +110,12 @@ async def test_what_is_remembered_is_what_would_have_been_read(hand: Hand, rows:
 
 
 async def fired_until_ended(hand: Hand, rows: LiveRows, run: UUID) -> None:
-    while not await rows.value("select count(*) from rt.ends where run = $1", run):
+    async def is_over() -> bool:
         if await rows.value("select count(*) from rt.wait where run = $1 and kind in ('s', 'b')", run):
             await hand.fire(run)
-        await asyncio.sleep(0.01)
+        return bool(await rows.value("select count(*) from rt.ends where run = $1", run))
+
+    await until(is_over)
 
 
 def comparable(request: Request) -> Request:
