@@ -29,6 +29,11 @@ async def begin(hand: Hand, executor: StreamExecutor, one: HandWorker) -> tuple[
     return run, (await one.execute())[0].key
 
 
+def big(size: int) -> pb.EngineMessage:
+    """A message that takes this many bytes and a few."""
+    return pb.EngineMessage(execute=pb.Execute(request_chunk=bytes(size)))
+
+
 def sessions() -> WorkerSessions:
     return WorkerSessions(HandClock(), request_timeout_s=1, resume_grace_s=1)
 
@@ -133,7 +138,7 @@ async def test_an_outbox_that_nobody_reads_makes_who_asks_for_more_wait() -> Non
     outbox = Outbox()
     await outbox.room()
     for _ in range(20):
-        outbox.put(pb.EngineMessage(heartbeat=pb.Heartbeat()), 1024 * 1024)
+        outbox.put(big(1024 * 1024))
     waiting = asyncio.create_task(outbox.room())
     await asyncio.sleep(0)
     assert not waiting.done()
@@ -141,7 +146,7 @@ async def test_an_outbox_that_nobody_reads_makes_who_asks_for_more_wait() -> Non
     await outbox.take()
     await asyncio.wait_for(waiting, 5)
     for _ in range(20):
-        outbox.put(pb.EngineMessage(heartbeat=pb.Heartbeat()), 1024 * 1024)
+        outbox.put(big(1024 * 1024))
     stuck = asyncio.create_task(outbox.room())
     await asyncio.sleep(0)
     outbox.close()
@@ -190,7 +195,7 @@ async def test_a_worker_that_does_not_read_is_given_nothing_more(hand: Hand) -> 
         outbox = Outbox()
         session.attach(outbox, 10)
         assert session.credits == 10
-        session.send(pb.EngineMessage(heartbeat=pb.Heartbeat()), 20 * 1024 * 1024)
+        session.send(big(20 * 1024 * 1024))
         assert session.credits == 0
         assert session not in executor.sessions._open
         await outbox.take()

@@ -80,7 +80,7 @@ class Line:
         try:
             async for response in service.Connect(self._requests(), None):
                 await self._travel()
-                self._down.put_nowait(response)
+                self._down.put_nowait(pb.ConnectResponse.FromString(response))
         except Exception:
             log.exception("a worker's stream failed")
         finally:

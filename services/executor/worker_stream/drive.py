@@ -6,6 +6,7 @@ import contextlib
 import random
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from runr.workflows.v1 import worker_service_pb2 as pb
 
@@ -26,7 +27,7 @@ from services.core.domain.op import (
 )
 from services.core.domain.run import Status
 from services.core.runtime.clock import Clock
-from services.core.runtime.off_loop import OffLoop
+from services.core.runtime.off_loop import SMALL_BYTES, OffLoop
 from services.core.store.commit_item import Fenced, StepRow
 from services.executor.commits import Commits, Settled
 from services.executor.current_definitions import CurrentDefinitions
@@ -35,11 +36,13 @@ from services.executor.lease import Lease
 from services.executor.spans import ExecutorSpans, Invocation
 from services.executor.worker_stream.affinities import Affinities
 from services.executor.worker_stream.deliveries import Deliveries
+from services.executor.worker_stream.entries import ack_entry
 from services.executor.worker_stream.invocation import Forgotten, LiveInvocation, Report, ReportedOp
 from services.executor.worker_stream.session import WorkerSession
 
 _RESTS = "the run rests, has ended, or is held by another"
 _ENDS = (RunCompleted, RunFailed)
+_NOTHING: Mapping[str, int] = MappingProxyType({})
 _NO_ERROR = error_json("Error", "the step failed")
 
 
@@ -145,15 +148,8 @@ class _Drive:
         while True:
             try:
                 report = await self.invocation.report()
-                if report.mail:
-                    await self._deliver()
-                fresh = await self._not_answered(report.ops)
-                ops = await self._driver.read_ops(fresh)
-                _check_ids(ops, self._lease.open_steps, self.invocation.deliveries)
-                if self._known is not None and fresh:
-                    fresh, ops = await self._without_known(fresh, ops)
-                if report.over and not fresh and not self._may_end_so(report):
-                    raise FunctionFault("ProtocolError", "the worker ended the invocation without an op")
+                usual = self._usual(report)
+                fresh, ops = await self._new_of(report) if usual is None else (report.ops, [usual])
             except FunctionFault as fault:
                 self._span.answered()
                 await self._driver.commits.settle(self._lease, FunctionFailed(fault, self._driver.draw()), self._span)
@@ -162,12 +158,16 @@ class _Drive:
                 continue
             if not (fresh or self._is_wanted) and (self._goes_on_anew(report) or not self._lease.open_steps):
                 return None  # it was asked to leave, or has come to a call that only a replay may make
-            before = await self._stored_before(ops)
-            settled = await self._settle(fresh, ops, over=report.over)
+            if usual is None:
+                before = await self._stored_before(ops)
+                settled = await self._settle(fresh, ops, over=report.over)
+                self.invocation.results.update(_by_number(fresh, ops, before))
+                self.invocation.results.update(_to_tell(fresh, ops, settled.item.step_rows))
+            else:
+                settled = await self._settle_usual(usual, over=report.over)
             rests = settled.decision.status is not Status.RUNNING or not settled.done.is_held
             self._is_wanted = settled.done.is_wanted
-            self.invocation.results.update(_by_number(fresh, ops, before))
-            self._acknowledge(fresh, ops, settled, rests=rests)
+            self._acknowledge(fresh, settled, rests=rests)
             if rests:
                 return True
             if settled.delivered:
@@ -175,7 +175,43 @@ class _Drive:
             if report.over:
                 return None
 
-    async def _settle(self, reported: list[ReportedOp], ops: list[Op], *, over: bool) -> Settled:
+    def _usual(self, report: Report) -> StepCompleted | RunCompleted | None:
+        """The op, if it is the only one and the new result of a step or of the run, as nearly all are: nothing about it
+        is to be looked up. Raises FunctionFault ProtocolError.
+        """
+        if len(report.ops) != 1 or report.mail or self._known is not None:
+            return None
+        number, text = report.ops[0]
+        if number <= self.invocation.committed or len(text) > SMALL_BYTES:
+            return None
+        op = parse_op(text, limits=self._driver.limits)
+        if isinstance(op, StepCompleted):
+            lease = self._lease
+            is_new = not (op.id in lease.memo.ids or op.id in lease.open_steps or op.id in self.invocation.deliveries)
+            return op if is_new else None
+        return op if isinstance(op, RunCompleted) else None
+
+    async def _new_of(self, report: Report) -> tuple[list[ReportedOp], list[Op]]:
+        """What of this was not answered before, as it came and as ops. Raises FunctionFault ProtocolError."""
+        if report.mail:
+            await self._deliver()
+        fresh = await self._not_answered(report.ops)
+        ops = await self._driver.read_ops(fresh)
+        _check_ids(ops, self._lease.open_steps, self.invocation.deliveries)
+        if self._known is not None and fresh:
+            fresh, ops = await self._without_known(fresh, ops)
+        if report.over and not fresh and not self._may_end_so(report):
+            raise FunctionFault("ProtocolError", "the worker ended the invocation without an op")
+        return fresh, ops
+
+    async def _settle_usual(self, op: StepCompleted | RunCompleted, *, over: bool) -> Settled:
+        self._lease.reporting = _NOTHING
+        self._span.answered()
+        if not self._driver.definitions.follow_known(self._lease):
+            await self._driver.definitions.follow(self._lease)
+        return await self._driver.commits.settle(self._lease, Reported((op,), executing=not over), self._span)
+
+    async def _settle(self, reported: Iterable[ReportedOp], ops: Sequence[Op], *, over: bool) -> Settled:
         lease = self._lease
         lease.reporting = _numbers(reported, ops)
         self._span.answered()
@@ -243,15 +279,10 @@ class _Drive:
         reasons = self._may_leave or self._delivered or self._session.draining or self._goes_on_anew(report)
         return reasons or bool(self._lease.open_steps)
 
-    def _acknowledge(self, reported: list[ReportedOp], ops: Iterable[Op], settled: Settled, *, rests: bool) -> None:
+    def _acknowledge(self, reported: Iterable[ReportedOp], settled: Settled, *, rests: bool) -> None:
         leave = self._leave(settled, rests=rests)
         self._may_leave = leave != pb.YIELD_REASON_UNSPECIFIED
-        stored = {row.sid: row for row in settled.item.step_rows}
-        for each, op in zip(reported, ops, strict=True):
-            row = None if isinstance(op, RunCompleted | RunFailed) else stored.get(op.id)
-            # What a body returned is not sent back: the worker has it.
-            if row is not None and not (isinstance(op, StepCompleted) and row.status == "c"):
-                self.invocation.results[each.number] = _result(row).encode()
+        for each in reported:
             self.invocation.committed = max(self.invocation.committed, each.number)
             self._ack(each.number, pb.ACK_OUTCOME_COMMITTED, leave)
 
@@ -273,8 +304,7 @@ class _Drive:
         leave: pb.YieldReason = pb.YIELD_REASON_UNSPECIFIED,
     ) -> None:
         step = self.invocation.results.get(number)
-        ack = pb.Ack(key=self.invocation.message_key, number=number, outcome=outcome, yield_reason=leave, step=step)
-        self._session.send(pb.EngineMessage(ack=ack), 0 if step is None else len(step))
+        self._session.send_entry(ack_entry(self.invocation.ack_key, number, outcome, leave, step))
 
     async def _deliver(self) -> None:
         open_before = len(self._lease.open_steps)
@@ -314,6 +344,17 @@ def _by_number(reported: Iterable[ReportedOp], ops: Iterable[Op], results: Mappi
     """Results by the numbers of the ops of their steps."""
     numbers = _numbers(reported, ops) if results else {}
     return {numbers[step_id]: result.encode() for step_id, result in results.items()}
+
+
+def _to_tell(reported: Iterable[ReportedOp], ops: Iterable[Op], rows: Iterable[StepRow]) -> dict[int, bytes]:
+    """The results that were stored, by the numbers of their ops. Not what a body returned: the worker has it."""
+    stored = {row.sid: row for row in rows}
+    told: dict[int, bytes] = {}
+    for each, op in zip(reported, ops, strict=True):
+        row = None if isinstance(op, _ENDS) else stored.get(op.id)
+        if row is not None and not (isinstance(op, StepCompleted) and row.status == "c"):
+            told[each.number] = _result(row).encode()
+    return told
 
 
 def _result(row: StepRow) -> str:

@@ -10,6 +10,7 @@ import msgspec
 from runr.workflows.v1 import worker_service_pb2 as pb
 
 from services.core.domain.op import FunctionFault
+from services.executor.worker_stream.entries import key_field
 
 _OP_BYTES = 200
 
@@ -70,6 +71,7 @@ class LiveInvocation:
         self.key = key
         self.was = was
         self.message_key = pb.InvocationKey(run_id=key[0], epoch=key[1], invocation=key[2])
+        self.ack_key = key_field(self.message_key)
         self.over = False
         self._again = False
         self.committed = 0
@@ -154,11 +156,14 @@ class LiveInvocation:
             raise self._fault
         ops = self._take()
         mail, self._mail = self._mail, False
-        self._freed(sum(weight(op.text) for op in ops))
+        self._freed(sum([weight(op.text) for op in ops]))
         return Report(ops, self.over and not self._ops, mail, self._again)
 
     def _take(self) -> list[ReportedOp]:
         """As many ops as may be judged in one go: a worker that says much at once must not hold up the others."""
+        if len(self._ops) <= 1:
+            taken, self._ops = self._ops, []
+            return taken
         size = count = 0
         while count < min(len(self._ops), _REPORT_OPS) and size < _REPORT_BYTES:
             size += len(self._ops[count].text)

@@ -7,12 +7,14 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+import grpc
 from runr.workflows.v1 import worker_service_pb2 as pb
 from runr.workflows.v1 import worker_service_pb2_grpc
 
 from services.core.domain.errors import Unavailable
 from services.core.rpc.server import Registration
 from services.core.runtime.clock import Clock
+from services.executor.worker_stream.entries import entry
 from services.executor.worker_stream.handshake import DEAD_AFTER_S, HEARTBEAT_S, Handshake, Refused, Welcome, new_nonce
 from services.executor.worker_stream.invocation import weight
 from services.executor.worker_stream.outbox import Outbox
@@ -39,14 +41,12 @@ class WorkerService(worker_service_pb2_grpc.WorkerServiceServicer):
     @property
     def registration(self) -> Registration:
         """How a server takes it in."""
-        return worker_service_pb2_grpc.add_WorkerServiceServicer_to_server, self
+        return _add_to_server, self
 
-    async def Connect(
-        self, request_iterator: AsyncIterator[pb.ConnectRequest], context: Any
-    ) -> AsyncIterator[pb.ConnectResponse]:
-        """One stream of one worker."""
+    async def Connect(self, request_iterator: AsyncIterator[pb.ConnectRequest], context: Any) -> AsyncIterator[bytes]:
+        """One stream of one worker. Its answers are messages of the type ConnectResponse, as bytes."""
         challenge = new_nonce()
-        yield _one(pb.EngineMessage(challenge=pb.Challenge(nonce=challenge)))
+        yield entry(pb.EngineMessage(challenge=pb.Challenge(nonce=challenge)))
         try:
             welcome, rest = await self._meet(request_iterator, challenge)
             session = self._session_of(welcome)
@@ -65,9 +65,9 @@ class WorkerService(worker_service_pb2_grpc.WorkerServiceServicer):
         heard = _Hearing(session, outbox, self._clock, self._sessions, self._recalls)
         hearing = asyncio.create_task(heard.run(request_iterator, rest))
         try:
-            while messages := await outbox.take():
+            while message := await outbox.take():
                 session.was_read()
-                yield pb.ConnectResponse(messages=messages)
+                yield message
         finally:
             hearing.cancel()
             session.detach(outbox)
@@ -213,9 +213,13 @@ class _Hearing:
         return weight(op.op) if invocation.arrived(op, self._clock.monotonic()) else 0
 
 
-def _goodbye(reason: str, message: str) -> pb.ConnectResponse:
-    return _one(pb.EngineMessage(goodbye=pb.Goodbye(reason=reason, message=message)))
+def _goodbye(reason: str, message: str) -> bytes:
+    return entry(pb.EngineMessage(goodbye=pb.Goodbye(reason=reason, message=message)))
 
 
-def _one(message: pb.EngineMessage) -> pb.ConnectResponse:
-    return pb.ConnectResponse(messages=[message])
+def _add_to_server(servicer: WorkerService, server: Any) -> None:
+    """As the generated function, but answers are bytes."""
+    connect = grpc.stream_stream_rpc_method_handler(servicer.Connect, pb.ConnectRequest.FromString)
+    service = pb.DESCRIPTOR.services_by_name["WorkerService"].full_name
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {"Connect": connect}),))
+    server.add_registered_method_handlers(service, {"Connect": connect})

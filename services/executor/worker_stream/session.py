@@ -10,6 +10,7 @@ from runr.workflows.v1 import worker_service_pb2 as pb
 from services.core.domain.op import FunctionFault
 from services.core.runtime.clock import Clock
 from services.core.runtime.traceparent import headers
+from services.executor.worker_stream.entries import entry
 from services.executor.worker_stream.invocation import Key, LiveInvocation, key_of, weight
 from services.executor.worker_stream.outbox import Outbox
 
@@ -126,11 +127,16 @@ class WorkerSession:
         self._slots = min(self._slots + credits, MAX_CREDITS)
         self._credits_changed(self)
 
-    def send(self, message: pb.EngineMessage, payload_bytes: int = 0) -> None:
+    def send(self, message: pb.EngineMessage) -> None:
         """Say something to the worker; lost while it has no stream, and found out about when it resumes."""
+        self.send_entry(entry(message))
+
+    def send_entry(self, message: bytes) -> None:
+        """The same of a message as `entries` writes it."""
         if self._outbox is not None:
-            self._outbox.put(message, payload_bytes)
-            self._note_fullness()
+            self._outbox.put_entry(message)
+            if self._outbox.is_full is not self._is_full:
+                self._note_fullness()
 
     def execute(
         self, key: Key, *, workflow: str, request: str, traceparent: str | None, open_steps: Iterable[str]
@@ -153,7 +159,7 @@ class WorkerSession:
                 for name, value in headers(traceparent).items():
                     setattr(part, name, value)
                 part.open_steps.extend(open_steps)
-            self.send(pb.EngineMessage(execute=part), len(chunk))
+            self.send(pb.EngineMessage(execute=part))
         return invocation
 
     def find(self, key: pb.InvocationKey) -> LiveInvocation | None:
@@ -172,7 +178,7 @@ class WorkerSession:
     def abandoned(self, op: pb.Op) -> None:
         """An op of an invocation that is over: it is not committed and never will be (S1)."""
         ack = pb.Ack(key=op.key, number=op.number, outcome=pb.ACK_OUTCOME_ABANDONED)
-        self.send(pb.EngineMessage(ack=ack), len(op.key.run_id))
+        self.send(pb.EngineMessage(ack=ack))
 
     def resume(self, resume: pb.Resume) -> list[pb.Resume.Item]:
         """The worker brings along what it was executing when its stream broke, with the ops that were not answered.
@@ -243,7 +249,7 @@ class WorkerSession:
         """A step that was open has got its result (JSON text)."""
         invocation.deliveries[step_id] = result
         delivery = pb.Delivery(key=invocation.message_key, step_id=step_id, step=result)
-        self.send(pb.EngineMessage(delivery=delivery), len(result))
+        self.send(pb.EngineMessage(delivery=delivery))
 
     def _take_up(self, invocation: LiveInvocation, item: pb.Resume.Item) -> None:
         now = self._clock.monotonic()
