@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -32,6 +32,7 @@ from services.executor.own_timers import Keep, Timer, keeps_none
 log = logging.getLogger(__name__)
 
 _OWN = frozenset("sb")
+_RESUMED = frozenset("ec")
 _STORED_MS = 1.0
 """About so long after it was asked the database stores waits. Who looks a little early is told when to look again."""
 
@@ -56,6 +57,8 @@ class Aftermath:
         self._look_backs = LookBacks(database, LookBack(database, hints, self._traces))
         self.keep_timer: Keep = keeps_none
         """Keeps a sleep or a backoff in this process, to be fired here."""
+        self.remember: Callable[[Asleep], None] = lambda _: None
+        """Keeps what is known of a run that waits for an event or for another run, for when it is resumed."""
         self._clock = clock
         self._hints = hints
         self._send_marks = SendEventMarks(database, acceptor)
@@ -105,6 +108,9 @@ class Aftermath:
 
     def _set_timers(self, lease: Lease, item: CommitItem, done: Committed) -> None:
         """Whoever is to fire the waits of this commit hears of it."""
+        for row in item.wait_rows:
+            if row.kind in _RESUMED and (asleep := Asleep.of(lease, item, done, row)) is not None:
+                self.remember(asleep)
         now = self._clock.unix_ms()
         told = now if item.told_s is None else now - (self._clock.monotonic() - item.told_s) * 1_000
         for row in item.wait_rows:

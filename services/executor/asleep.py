@@ -1,17 +1,19 @@
-"""What stays in memory of a run that sleeps for a moment, so that it goes on without being read again.
+"""What stays in memory of a run that rests, so that it goes on without being read again.
 
-That is no lease: the run is nobody's while it sleeps, and whoever comes first may take it. But who wakes it by the
-timer that it set finds in the claimed row whether anything else has happened to the run. If nothing has, what was known
-of the run when it was let go, and the result of the sleep, is all that there is.
+That is no lease: the run is nobody's while it rests, and whoever comes first may take it. But who wakes it by the timer
+that it set, or claims it when its wait was delivered, finds in the claimed row whether anything else has happened to
+the run. If nothing has, what was known of the run when it was let go, and the result of the wait, is all that there is.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 import asyncpg
 
+from services.core.domain.envelope import error_json
 from services.core.domain.gate_rule import RunGates
 from services.core.store.commit_item import CommitItem, Committed, WaitRow
 from services.executor.lease import Lease
@@ -19,10 +21,11 @@ from services.executor.lease import Lease
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_BYTES = 16 * 1024
 _OBJECTS_BYTES = 2 * 1024
+_NO_ERROR = error_json("Error", "the step failed")
 
 
 class Asleep:
-    """A lease that was let go over `wait`, a sleep or a backoff, and about how many bytes it takes."""
+    """A lease that was let go over `wait`, and about how many bytes it takes."""
 
     __slots__ = ("_lease", "_wait", "size")
 
@@ -41,6 +44,39 @@ class Asleep:
         asleep = cls(lease, wait)
         return asleep if asleep.size <= _MOST_BYTES else None
 
+    @property
+    def run(self) -> UUID:
+        """Whose lease it was."""
+        return self._lease.run
+
+    @property
+    def tenant(self) -> int:
+        """Whose run it is."""
+        return self._lease.tenant
+
+    @property
+    def workflow(self) -> int:
+        """The id of the run's workflow."""
+        return self._lease.entry.id
+
+    @property
+    def by_workers(self) -> bool:
+        """Whether workers alone served its project when it was let go."""
+        return self._lease.project.by_workers
+
+    @property
+    def resumed_epoch(self) -> int:
+        """Under which it is held by whoever claims it next."""
+        return self._lease.epoch + 1
+
+    @property
+    def resumed_fence(self) -> tuple[UUID, int, int, int, str | None]:
+        """The run, and its epoch, rev and mail where nothing but the delivery of the wait has happened to it since; and
+        the wait's step.
+        """
+        was = self._lease
+        return was.run, was.epoch, was.rev, was.mail + 1, self._wait.sid
+
     def woken(self, row: asyncpg.Record) -> Lease | None:
         """The lease of the row of `rt.live` that was claimed when the wait was over. None: something else has happened
         to the run since, so it must be read.
@@ -50,10 +86,27 @@ class Asleep:
             return None
         if wait.sid is not None and wait.kind == "s":
             was.memo.completed(wait.sid, "null")
+        return self._next(row, None)
+
+    def resumed(self, row: asyncpg.Record, session: str | None) -> Lease | None:
+        """The lease of a row of `claim_remembered`, meant for this session of a worker. None: the row does not hold the
+        result of the wait, so the run must be read.
+        """
+        was, step = self._lease, self._wait.sid
+        if step is None or row["status"] is None:
+            return None
+        if row["status"] == "c":
+            was.memo.completed(step, row["output"] or "null")
+        else:
+            was.memo.failed(step, row["error"] or _NO_ERROR)
+        return self._next(row, session)
+
+    def _next(self, row: asyncpg.Record, session: str | None) -> Lease:
+        was = self._lease
         return replace(
             was,
-            epoch=row["epoch"],
-            mail=row["mail"],
+            epoch=was.epoch + 1,
+            mail=was.mail + 1,
             reached_ms=(row["taken"] - _EPOCH) // timedelta(milliseconds=1),
             size=row["bytes"],
             gates=RunGates(row["gv"], row["ga"], row["gb"]),
@@ -61,7 +114,7 @@ class Asleep:
             span=None,
             leave=False,
             invocations=0,
-            affinity=None,
+            affinity=session,
             under_way=None,
             reporting={},
         )

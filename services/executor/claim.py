@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from uuid import UUID
@@ -26,6 +26,7 @@ from services.executor.asleep import Asleep
 from services.executor.fair_share import more, shares
 from services.executor.lease import Lease
 from services.executor.load import load_leases
+from services.executor.remembered import Remembered, RememberedClaims
 from services.executor.slots import Slots
 from services.executor.spans import ExecutorSpans
 from services.executor.worker_stream.pool_claims import PoolClaims
@@ -99,6 +100,8 @@ class Claimer:
         self._arriving = arriving
         self._pools = pools
         pools.tell(self._wake.set)
+        self.remembered = Remembered()
+        self._by_memory = RememberedClaims(self.remembered, definitions, pools, owner=owner)
         self._shared = False
         self._tenant: int | None = None
         self._more_waits = False
@@ -216,13 +219,38 @@ class Claimer:
             self.wants_hints()
         async with self._database.connection() as connection:
             begun_ns = self._spans.now_ns()
-            if self._shared:
+            resumed = await self._claim_remembered(connection, runs, room, begun_ns)
+            if resumed:
+                room -= len(resumed)
+                runs = [run for run in runs if run not in resumed]
+            rows: Sequence[asyncpg.Record] = []
+            if self._shared and runs:
                 rows = await self._claim_fairly(connection, runs, room)
                 self._more_waits |= len(rows) < len(runs)
-            else:
+            elif runs:
                 rows = await self._claim_whole(connection, runs, room)
             await self._take(connection, [row for row in rows if not row["pooled"]], begun_ns, found_by="hint")
         self._pools.seen([row for row in rows if row["pooled"]])
+
+    async def _claim_remembered(
+        self, connection: asyncpg.Connection, runs: Sequence[UUID], room: int, begun_ns: int
+    ) -> Collection[UUID]:
+        """Claim those of which all is known but what they waited for; which they are."""
+        tenures = self._by_memory.tenures(runs)
+        if not tenures:
+            return ()
+        most_of = self._most_of() if self._shared else lambda _: room
+        with self._arriving.reading(tenures):
+            resumed = await self._by_memory.claim(
+                connection, runs, room=room, most_of=most_of, most_bytes=whole_bytes(len(runs))
+            )
+            for lease in resumed.leases:
+                self._spans.claimed(lease, begun_ns, found_by="hint")
+                self._accept(lease)
+            if resumed.unread:
+                rows = await connection.fetch(queries("executor")["taken_over"], self._owner, resumed.unread)
+                await self._take(connection, rows, begun_ns, found_by="hint")
+        return resumed.runs
 
     async def _claim_whole(
         self, connection: asyncpg.Connection, runs: Sequence[UUID], room: int
@@ -313,6 +341,8 @@ class Claimer:
         self._tenant = rows[-1]["tenant"]
         early: list[Lease] = []
         accepted = False
+        for row in rows:
+            self.remembered.take(row["id"])
         with self._arriving.reading((UUID(int=row["id"].int), row["epoch"]) for row in rows):
             for piece in _pieces(rows):
                 for lease in await load_leases(connection, self._definitions, piece):

@@ -90,6 +90,7 @@ class Incarnation:
         self._claimer = make_claimer(self._room, self._accept)
         self._timers = make_timers(self._claimer)
         aftermath.keep_timer = self._timers.keep
+        aftermath.remember = self._claimer.remembered.keep
         self._driver = make_driver(self._may_go_on)
         self._draining = False
         self._freed = asyncio.Event()

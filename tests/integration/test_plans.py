@@ -60,11 +60,15 @@ async def everything(rows: LiveRows) -> None:
     acceptor = EventAcceptor(rows.database, cache, hints, ids)
     owner = await rows.owner()
     run = await rows.start_one(idem=f"s:{owner}")
-    (other,) = await rows.start(1)
+    other, resumed = await rows.start(2)
     assert await rows.rows(
         tenant_query("executor", "claim_and_load", rows.tenant), owner, [other], 1, rows.tenant, 9_999
     )
-    await rows.rows("delete from rt.live where id = $1 returning id", other)
+    fence: list[Any] = [[resumed], [0], [0], [0]]
+    assert await rows.rows(
+        tenant_query("executor", "claim_remembered", rows.tenant), owner, rows.tenant, *fence, ["1"], [None], 9_999
+    )
+    await rows.rows("delete from rt.live where id = any ($1) returning id", [other, resumed])
     assert await rows.claim(owner, [run])
     await rows.commit(owner, run, keep=True, st="r")
     await rows.rows(tenant_query("executor", "load", rows.tenant), [run], [True], [True], [0], rows.tenant)
@@ -85,7 +89,7 @@ async def everything(rows: LiveRows) -> None:
     await rows.rows(queries("executor")["held_runs"], owner)
     live = await rows.live(run)
     assert live is not None
-    fence: list[Any] = [[run], [rows.tenant], [live["epoch"]], [live["rev"]]]
+    fence = [[run], [rows.tenant], [live["epoch"]], [live["rev"]]]
     await rows.rows(queries("pipeline")["committed"], owner, *fence)
     await rows.rows(queries("executor")["let_go"], owner, [run], [live["epoch"]], True)
     await acceptor.accept(

@@ -57,6 +57,12 @@ class PoolClaims:
         self._hints.pooled([wf for wf, count in counts.items() if self._sessions.room_for(wf) < count])
         self.came(counts)
 
+    def place(self, workflow: int, meant: Counter[str]) -> str | None:
+        """The session for a run of this workflow that is claimed by its id, beside those that are `meant` for sessions
+        already. None: none has room, or others may have been in the queue for longer.
+        """
+        return None if workflow in self._ready else self._sessions.place(workflow, meant)
+
     async def claim(
         self,
         connection: asyncpg.Connection,

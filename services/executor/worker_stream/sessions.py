@@ -172,6 +172,12 @@ class WorkerSessions(Component):
         """Invocations of the workflow that could begin now."""
         return sum(session.credits for session in self._open if workflow in session.workflow_ids)
 
+    def place(self, workflow: int, meant: Counter[str]) -> str | None:
+        """The session with the most room for a run of the workflow, when those that are `meant` for each have begun."""
+        serving = [session for session in self._open if workflow in session.workflow_ids]
+        best = max(serving, key=lambda each: each.credits - meant[each.session], default=None)
+        return best.session if best is not None and best.credits > meant[best.session] else None
+
     def has_room(self, workflows: set[int]) -> bool:
         """Whether an invocation of any of these workflows could begin now."""
         return any(not workflows.isdisjoint(session.workflow_ids) for session in self._open)

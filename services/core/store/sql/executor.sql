@@ -88,6 +88,37 @@ from c left join lateral (
     offset 0
 ) l on true;
 
+-- name: claim_remembered
+-- Take the lease of queued runs of a tenant ($2) of which the caller remembers all but what their waits came to: those to which
+-- nothing has happened since but that (the run, its epoch, rev and mail, and the wait's step), and which are under the limits of
+-- now. $8: the worker's session that a run is meant for which only workers serve; null: it is none such. With what the wait came
+-- to, unless that has more than $9 bytes (`status` null): until the answer is taken, it holds the rows of all (rulings C11).
+with c as (
+    update rt.live r set st = 'r', owner = $1, epoch = r.epoch + 1, qk = null, affinity = l.session,
+                         given = case when l.session is null then r.given else r.epoch + 1 end,
+                         started = coalesce(r.started, rt.now()), taken = rt.now()
+    from (
+        select o.at, b.session, b.sid
+        from unnest($3::uuid[], $4::bigint[], $5::bigint[], $6::int[], $7::text[], $8::uuid[]) b(run, epoch, rev, mail, sid, session)
+        cross join lateral (
+            select r.ctid as at from rt.live r
+            where r.id = b.run and r.st = 'q' and r.epoch = b.epoch and r.rev = b.rev and r.mail = b.mail
+              and r.pooled = (b.session is not null) and r.gv = coalesce((select g.version from rt.gate_rule g where g.wf = r.wf), 0)
+            for no key update skip locked
+        ) o
+        where not exists (select from rt.owner o where o.id = $1 and o.dead offset 0)
+    ) l
+    where r.ctid = l.at
+    returning r.id, r.bytes, r.gv, r.ga, r.gb, r.taken, l.sid
+)
+select c.*, (select d.v from rt.defs_version d where d.tenant = $2) as version, s.status, s.output, s.error
+from c left join lateral (
+    select s.status::text as status, s.output, s.error from {t}.steps s
+    where s.run = c.id and s.sid = c.sid and s.status in ('c', 'f')
+      and coalesce(octet_length(s.output), 0) + coalesce(octet_length(s.error), 0) <= $9
+    offset 0
+) s on true;
+
 -- name: claim_hinted_fair
 select * from rt.claim_hinted_fair_v1($1, $2, $3, $4, $5, $6);
 

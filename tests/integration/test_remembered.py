@@ -1,0 +1,301 @@
+"""A run that is resumed goes on with what is remembered of it, where nothing else has happened: as if it were read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from services.core.domain.cause import Answered
+from services.core.domain.op import Invoke, Op, OpError, RunCompleted, RunFailed, StepCompleted, WaitForEvent
+from services.core.domain.run import Limits, Status
+from services.core.domain.transition import decide
+from services.core.engine.definitions import DefinitionsCache
+from services.core.engine.hints import Hints, NullPublisher
+from services.core.engine.run_marks import RunMarks
+from services.core.engine.run_traces import RunTraces
+from services.core.runtime.clock import SystemClock
+from services.core.store.pipeline import Pipeline
+from services.core.store.queries import queries
+from services.executor.asleep import Asleep
+from services.executor.lease import Lease
+from services.executor.load import load_leases
+from services.executor.record import commit_item
+from services.executor.remembered import Remembered, RememberedClaims, Resumed
+from services.executor.worker_stream.pool_claims import PoolClaims
+from services.executor.worker_stream.sessions import WorkerSessions
+from tests.support.engine import database, executing, postgres_url
+from tests.support.fake_function import Request, completed, replaying, wait_for_event
+from tests.support.hand import Hand
+from tests.support.live_rows import DAY_MS, LiveRows, rows, until
+from tests.support.pipeline import owner, pipeline
+from tests.support.worker import stream_executor, worker
+
+__all__ = ["database", "owner", "pipeline", "postgres_url", "rows"]
+
+STEP = StepCompleted(id="a", name="a", output='{"n":1.0}')
+WAIT = WaitForEvent(id="go", name="go", event="go", timeout_ms=DAY_MS)
+CHILD = Invoke(id="go", name="go", workflow="child", data="{}", timeout_ms=DAY_MS)
+MUCH = 16_384
+
+
+class Stage:
+    """An owner that remembers what it lets go of, one run at a time."""
+
+    def __init__(self, hand: Hand, rows: LiveRows, pipeline: Pipeline, owner: int) -> None:
+        self.hand, self.rows, self.pipeline, self.owner = hand, rows, pipeline, owner
+        self.remembered = Remembered()
+        self.definitions = DefinitionsCache(None)
+        self.sessions = WorkerSessions(SystemClock(), request_timeout_s=30, resume_grace_s=5)
+        pools = PoolClaims(self.sessions, Hints(NullPublisher()))
+        self.claims = RememberedClaims(self.remembered, self.definitions, pools, owner=owner)
+
+    async def waits(self, *ops: Op) -> UUID:
+        """A run whose last op is a wait, and that is remembered."""
+        run = await self.hand.start("work", '{"x":1}')
+        async with self.hand.database.connection() as connection:
+            live = await connection.fetch(queries("executor")["claim_hinted"], self.owner, [run], 1)
+            (lease,) = await load_leases(connection, self.definitions, live)
+        for op in ops:
+            asleep = await self.commit(lease, op)
+        assert asleep is not None
+        self.remembered.keep(asleep)
+        return run
+
+    async def commit(self, lease: Lease, op: Op) -> Asleep | None:
+        decision = decide(lease.view(Limits()), Answered((op,)), lease.reached_ms)
+        item = commit_item(lease, decision, self.hand.ids)
+        done = await self.pipeline.commit(item)
+        lease.advance(decision, item, done)
+        return Asleep.of(lease, item, done, item.wait_rows[0]) if item.wait_rows else None
+
+    async def claim(self, *runs: UUID, most_bytes: int = MUCH, room: int = 9, each: int = 9) -> Resumed:
+        async with self.hand.database.connection() as connection:
+            return await self.claims.claim(connection, runs, room=room, most_of=lambda _: each, most_bytes=most_bytes)
+
+    async def read(self, run: UUID) -> Lease:
+        async with self.hand.database.connection() as connection:
+            live = await connection.fetch(queries("executor")["taken_over"], self.owner, [run])
+            (lease,) = await load_leases(connection, self.definitions, live)
+        return lease
+
+    async def children_end(self, *ops: Op) -> None:
+        for row in await self.rows.rows("select id from rt.live where parent is not null"):
+            assert await self.hand.answer(row["id"], *ops) is not Status.RUNNING
+        database = self.hand.database
+        await RunMarks(database, Hints(NullPublisher()), RunTraces.off(database)).cascade()
+
+
+@pytest.fixture
+async def stage(hand: Hand, rows: LiveRows, pipeline: Pipeline, owner: int) -> Stage:
+    await hand.declare({"name": "work"}, {"name": "child", "retries": 0})
+    return Stage(hand, rows, pipeline, owner)
+
+
+async def an_event(stage: Stage, run: UUID) -> None:
+    assert (await stage.hand.send("go", '{"key":"k"}')).resumed == 1
+
+
+async def time_over(stage: Stage, run: UUID) -> None:
+    await stage.hand.fire(run)
+
+
+async def a_result(stage: Stage, run: UUID) -> None:
+    await stage.children_end(RunCompleted(output='{"of":"child"}'))
+
+
+async def a_failure(stage: Stage, run: UUID) -> None:
+    await stage.children_end(RunFailed(error=OpError("Odd", "no"), non_retriable=True))
+
+
+@pytest.mark.parametrize(
+    ("wait", "comes"), [(WAIT, an_event), (WAIT, time_over), (CHILD, a_result), (CHILD, a_failure), (CHILD, time_over)]
+)
+async def test_what_is_remembered_is_what_would_have_been_read(
+    stage: Stage, wait: Op, comes: Callable[[Stage, UUID], Awaitable[None]]
+) -> None:
+    run = await stage.waits(STEP, wait)
+    await comes(stage, run)
+    resumed = await stage.claim(run)
+    (lease,) = resumed.leases
+    assert resumed.unread == []
+    read = await stage.read(run)
+    names = ("run", "tenant", "epoch", "rev", "mail", "source", "event", "test", "parent", "trace", "started_ms")
+    more = ("max_attempts", "steps", "size", "attempts", "function_failures", "repeats", "gates", "failing")
+    last = ("open_steps", "entry", "project", "affinity", "unnamed", "leave", "invocations")
+    for name in (*names, *more, *last):
+        assert getattr(lease, name) == getattr(read, name), name
+    assert (lease.memo.steps, lease.memo.order) == (read.memo.steps, read.memo.order)
+    assert (lease.memo.order, lease.memo.size) == ('"a","go"', read.memo.size)
+    assert lease.reached_ms <= read.reached_ms
+    live = await stage.rows.live(run)
+    assert live is not None
+    assert (live["st"], live["owner"], live["qk"]) == ("r", stage.owner, None)
+    assert live["taken"] >= live["started"]
+    assert await stage.commit(lease, RunCompleted(output="1")) is None
+    assert await stage.rows.value("select status::text from rt.ends where run = $1", run) == "completed"
+
+
+async def untouched(stage: Stage, run: UUID, st: str = "q") -> None:
+    """Nobody holds it, and it is remembered no more."""
+    live = await stage.rows.live(run)
+    assert live is not None
+    assert (live["st"], live["owner"]) == (st, None)
+    assert list(stage.remembered.of([run])) == []
+
+
+async def test_one_that_still_waits_is_not_claimed(stage: Stage) -> None:
+    run = await stage.waits(WAIT)
+    assert await stage.claim(run) == ([], [])
+    await untouched(stage, run, "w")
+
+
+@pytest.mark.parametrize("moved", ["mail", "rev", "epoch"])
+async def test_one_to_which_something_else_has_happened_is_not_claimed(stage: Stage, moved: str) -> None:
+    run = await stage.waits(WAIT)
+    await an_event(stage, run)
+    await stage.rows.value(f"update rt.live set {moved} = {moved} + 1 where id = $1 returning 1", run)
+    assert await stage.claim(run) == ([], [])
+    await untouched(stage, run)
+
+
+async def test_one_that_another_had_meanwhile_is_not_claimed(stage: Stage) -> None:
+    run = await stage.waits(WAIT)
+    await an_event(stage, run)
+    assert await stage.hand.answer(run, WaitForEvent(id="more", name="more", event="more", timeout_ms=DAY_MS))
+    await stage.hand.send("more")
+    assert await stage.claim(run) == ([], [])
+    await untouched(stage, run)
+
+
+async def test_one_whose_limits_were_changed_is_not_claimed(stage: Stage) -> None:
+    run = await stage.waits(WAIT)
+    await an_event(stage, run)
+    limits = (
+        "insert into rt.gate_rule (wf, tenant, keys, a) select wf, tenant, 7, 1 from rt.live where id = $1 returning 1"
+    )
+    assert await stage.rows.value(limits, run)
+    assert await stage.claim(run) == ([], [])
+    await untouched(stage, run)
+
+
+async def test_an_owner_that_was_declared_dead_claims_none(stage: Stage) -> None:
+    run = await stage.waits(WAIT)
+    await an_event(stage, run)
+    await stage.rows.value("update rt.owner set dead = true where id = $1 returning 1", stage.owner)
+    assert await stage.claim(run) == ([], [])
+    await untouched(stage, run)
+
+
+async def test_one_whose_row_another_holds_is_not_waited_for(stage: Stage) -> None:
+    run = await stage.waits(WAIT)
+    await an_event(stage, run)
+    async with stage.hand.database.transaction() as connection:
+        await connection.execute("select from rt.live where id = $1 for no key update", run)
+        assert await stage.claim(run) == ([], [])
+    await untouched(stage, run)
+
+
+async def test_two_that_remember_the_same_run_never_both_hold_it(stage: Stage) -> None:
+    run = await stage.waits(WAIT)
+    (asleep,) = stage.remembered.of([run])
+    await an_event(stage, run)
+    (lease,) = (await stage.claim(run)).leases
+    stage.remembered.keep(asleep)
+    assert await stage.claim(run) == ([], [])
+    live = await stage.rows.live(run)
+    assert live is not None
+    assert live["epoch"] == lease.epoch
+
+
+async def test_c11_a_result_of_many_bytes_is_read_when_the_claim_is_committed(stage: Stage) -> None:
+    run = await stage.waits(STEP, WAIT)
+    await stage.hand.send("go", json.dumps({"pad": "x" * 200}))
+    assert await stage.claim(run, most_bytes=200) == ([], [run])
+    lease = await stage.read(run)
+    assert lease.memo.order == '"a","go"'
+
+
+async def test_no_more_are_claimed_than_there_is_room_for_and_a_tenants_share(stage: Stage) -> None:
+    runs = [await stage.waits(WAIT) for _ in range(5)]
+    assert (await stage.hand.send("go")).resumed == 5
+    first = await stage.claim(*runs, each=2)
+    assert first.runs == set(runs[:2])
+    second = await stage.claim(*runs, room=1)
+    assert second.runs == {runs[2]}
+    rest = await stage.claim(*runs, runs[4])
+    assert rest.runs == set(runs[3:])
+
+
+async def test_one_that_only_workers_serve_is_left_to_who_has_one(stage: Stage) -> None:
+    run = await stage.waits(WAIT)
+    await an_event(stage, run)
+    await stage.rows.value("update rt.live set pooled = true where id = $1 returning 1", run)
+    assert await stage.claim(run) == ([], [])
+    await untouched(stage, run)
+
+
+# What is read of a run, and with it only what is read: a mark in what is stored tells it from what is remembered.
+_MARKED = """update rt.steps set output = '"read"' where run = $1 and sid = 'a' returning 1"""
+_TRIES = 20
+"""A look may find a run before its hint is heard, and reads it."""
+
+
+async def waits_and_is_marked(rows: LiveRows, run: UUID) -> None:
+    await until(lambda: rows.value("select st = 'w' from rt.live where id = $1", run))
+    await rows.value(_MARKED, run)
+
+
+async def test_an_executor_goes_on_without_reading_what_it_let_go_of(hand: Hand, rows: LiveRows) -> None:
+    requests: list[Request] = []
+    script = replaying(completed("a", "kept"), wait_for_event("go", "go"))
+
+    def telling(request: Request) -> Any:
+        requests.append(request)
+        return script(request)
+
+    async with executing(hand.database, {"work": telling}) as (executor, _):
+        for _ in range(_TRIES):
+            run = await hand.start("work")
+            executor.hint([run])
+            await waits_and_is_marked(rows, run)
+            await hand.send("go", '{"n":7}')
+            executor.hint([run])
+            await until(lambda run=run: rows.value("select count(*) = 1 from rt.ends where run = $1", run))
+            steps = requests[-1]["steps"]
+            assert steps["go"]["output"]["data"] == {"n": 7}
+            if steps["a"]["output"] == "kept":
+                return
+    pytest.fail("each time the run was read")
+
+
+async def test_a_worker_goes_on_with_a_run_that_was_not_read(hand: Hand, rows: LiveRows) -> None:
+    async with stream_executor(hand.database, hand.tenant) as executor, worker(executor) as one:
+        for _ in range(_TRIES):
+            run = await hand.start("work")
+            executor.incarnation.hint([run])
+            execute, _ = await one.execute()
+            await one.op(execute.key, 1, completed("a", "kept"))
+            await one.ack()
+            await one.op(execute.key, 2, wait_for_event("go", "go"), last=True)
+            await one.ack()
+            await waits_and_is_marked(rows, run)
+            await hand.send("go", '{"n":7}')
+            executor.incarnation.hint([run])
+            again, request = await one.execute()
+            live = await rows.live(run)
+            assert live is not None
+            assert (again.key.epoch, str(live["affinity"]), live["given"]) == (
+                live["epoch"],
+                one.session,
+                live["epoch"],
+            )
+            await one.op(again.key, 1, {"op": "run_completed", "output": 1}, last=True)
+            await one.ack()
+            assert request["steps"]["go"]["output"]["data"] == {"n": 7}
+            if request["steps"]["a"]["output"] == "kept":
+                return
+    pytest.fail("each time the run was read")
