@@ -68,7 +68,8 @@ async def everything(rows: LiveRows) -> None:
     assert await rows.rows(
         tenant_query("executor", "claim_remembered", rows.tenant), owner, rows.tenant, *fence, ["1"], [None], 9_999
     )
-    await rows.rows("delete from rt.live where id = any ($1) returning id", [other, resumed])
+    assert await rows.rows(queries("pipeline")["commit_end"], owner, other, 1, 0, 0, 0, 1, "completed", "1", None)
+    await rows.rows("delete from rt.live where id = $1 returning id", resumed)
     assert await rows.claim(owner, [run])
     await rows.commit(owner, run, keep=True, st="r")
     await rows.rows(tenant_query("executor", "load", rows.tenant), [run], [True], [True], [0], rows.tenant)

@@ -109,16 +109,19 @@ def _is_light(item: CommitItem) -> bool:
     )
 
 
-def is_plain(item: CommitItem) -> bool:
-    """Whether the item is one result of a run that goes on and stands behind no gate: what most commits are."""
-    return item.keep and len(item.step_rows) == 1 and item.end_row is None and _is_light(item)
-
-
-def step_arguments(owner: int, item: CommitItem) -> list[Any]:
-    """The arguments of the statement `commit_step` for a plain item."""
-    row = item.step_rows[0]
+def alone(owner: int, item: CommitItem) -> tuple[str, list[Any]] | None:
+    """The statement for an item by itself, with its arguments, where it is what most commits are: one result of a run
+    that goes on, or its end, behind no gate. It answers no row where it is not as simple as that.
+    """
+    if not _is_light(item):
+        return None
     fence = (owner, item.run, item.epoch, item.rev)
-    return [*fence, item.size, item.fn_att, item.nd, item.uses, *row[1:]]
+    end = item.end_row
+    if end is not None and not item.step_rows and end.status in _ENDS_ALONE:
+        return "commit_end", [*fence, item.steps, item.size, item.uses, *end[1:]]
+    if end is None and len(item.step_rows) == 1:
+        return "commit_step", [*fence, item.size, item.fn_att, item.nd, item.uses, *item.step_rows[0][1:]]
+    return None
 
 
 def _flat(groups: Iterable[Sequence[Any]]) -> list[Any]:
@@ -131,6 +134,7 @@ def _call(name: str, count: int) -> str:
 
 
 _COUNTED_EVERY = 64
+_ENDS_ALONE = frozenset(("completed", "failed"))  # others end the run's children as well
 _MOST_GONE_MS = 2**31 - 1
 _LIGHT_STATEMENT = _call("commit_steps_v1", 4)
 _HEAD = 14

@@ -18,7 +18,7 @@ from uuid import UUID
 import asyncpg
 
 from services.core.domain.errors import Unavailable
-from services.core.store.batch import is_plain, prepared, step_arguments
+from services.core.store.batch import alone, prepared
 from services.core.store.commit_item import CommitItem, Committed, Fenced, StorageRefused
 from services.core.store.database import ServerChanged, connect, server_identity, translated
 from services.core.store.pipeline_meter import PipelineMeter
@@ -180,12 +180,12 @@ class Pipeline:
         if broken:
             return await self._committed(connection, batch)
         items = [waiting.item for waiting in batch]
-        if len(items) == 1 and is_plain(items[0]):
-            alone = await connection.fetchrow(
-                queries("pipeline")["commit_step"], *step_arguments(self._owner, items[0])
-            )
-            if alone is not None:
-                return {alone["run"]: alone}
+        by_itself = alone(self._owner, items[0]) if len(items) == 1 else None
+        if by_itself is not None:
+            name, values = by_itself
+            row = await connection.fetchrow(queries("pipeline")[name], *values)
+            if row is not None:
+                return {row["run"]: row}
         statement, arguments = prepared(self._owner, items, now_s=time.monotonic())
         rows = await connection.fetch(statement, *arguments)
         results = {row["run"]: row for row in rows}

@@ -21,3 +21,7 @@ with u as (
     from u on conflict do nothing
 )
 select u.id as run, 'd' as result, u.mail, u.st::text as st, u.ga from u;
+
+-- name: commit_end
+-- One plain end, in the same way.
+select * from rt.commit_end_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
