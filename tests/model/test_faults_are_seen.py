@@ -81,7 +81,7 @@ CASES: dict[str, tuple[Break, list[Workflow], list[tuple[Op, ...]], str]] = {
     ),
     "a fence that lets everybody through": (
         Break(
-            "commit_v1 commit_steps_v1",
+            "commit_v1 commit_steps_v1 commit_rests_v1",
             "(l.owner = p_owner) is true and l.epoch = b.epoch and l.rev = b.rev",
             "true",
         ),
@@ -117,7 +117,7 @@ CASES: dict[str, tuple[Break, list[Workflow], list[tuple[Op, ...]], str]] = {
         "has 2 runs of key",
     ),
     "waits that no event finds": (
-        Break("wait_v1", "then u.val_h else 0 end", "then u.val_h + 1 else 0 end"),
+        Break("open_waits_v1", "then u.val_h else 0 end", "then u.val_h + 1 else 0 end"),
         [workflow("matched", Await(id="a", event="ext.a", matched=True, above=None, timeout_ms=DAY_MS))],
         [(start("matched"),), (Settle(),), (emit("ext.a"),)],
         "did not resume a of run",

@@ -2,7 +2,7 @@
 
 Nobody locks a path to open a wait on it. So a path is marked idle first, and forgotten only when every transaction that
 may not have seen the mark has ended: the waits that those opened are seen then, and all later ones have taken their
-path back (`rt.wait_v1`).
+path back (`rt.paths_v1`).
 """
 
 from __future__ import annotations

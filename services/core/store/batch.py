@@ -32,10 +32,12 @@ def _narrow(column: list[Any]) -> list[Any]:
 def prepared(owner: int, items: Sequence[CommitItem], *, now_s: float) -> tuple[str, list[Any]]:
     """The statement these items need, with its arguments. It is sent at `now_s` by the monotonic clock.
 
-    Most batches hold nothing but results and ends.
+    Most batches hold nothing but results and ends, and most others runs that also come to rest.
     """
     if all(map(_is_light, items)):
         return _LIGHT_STATEMENT, _light_arguments(owner, items)
+    if all(map(_stands_alone, items)):
+        return _RESTS_STATEMENT, _rests_arguments(owner, items, now_s)
     return _statement(items), _arguments(owner, items, now_s)
 
 
@@ -76,15 +78,14 @@ def _arguments(owner: int, items: Sequence[CommitItem], now_s: float) -> list[An
     starts = _flat(item.start_rows for item in items)
     if waits or starts:
         args += columns(waits, len(WaitRow._fields))
-        args.append(_flat(_gone_ms(item, now_s) for item in items))
+        args.append(_flat([_gone_ms(item, now_s)] * len(item.wait_rows) for item in items))
         args += columns(starts, _STARTS)
     return args
 
 
-def _gone_ms(item: CommitItem, now_s: float) -> list[int]:
-    """How much of each of its waits is over when it is stored: a sleep lasts from when the function asked for it."""
-    gone_ms = 0 if item.told_s is None else min(int((now_s - item.told_s) * 1_000), _MOST_GONE_MS)
-    return [gone_ms] * len(item.wait_rows)
+def _gone_ms(item: CommitItem, now_s: float) -> int:
+    """How much of its waits is over when they are stored: a sleep lasts from when the function asked for it."""
+    return 0 if item.told_s is None else min(int((now_s - item.told_s) * 1_000), _MOST_GONE_MS)
 
 
 def _light_arguments(owner: int, items: Sequence[CommitItem]) -> list[Any]:
@@ -97,6 +98,54 @@ def _light_arguments(owner: int, items: Sequence[CommitItem]) -> list[Any]:
     ]
 
 
+def _rests_arguments(owner: int, items: Sequence[CommitItem], now_s: float) -> list[Any]:
+    """Rows as they are: `rt.rest_row` and others. Then what there is to know of the waits, once: of which tenants they
+    are, whether one looks back as far as its run goes, and the paths on which they are found.
+    """
+    waits = [(*row, _gone_ms(item, now_s)) for item in items for row in item.wait_rows]
+    rows = _flat(item.wait_rows for item in items)
+    paths = {(row.tenant, row.name_h, row.path, row.path_h) for row in rows if row.path is not None}
+    return [
+        owner,
+        [_rest_row(item) for item in items],
+        _flat(item.step_rows for item in items),
+        _flat(item.attempt_rows for item in items),
+        [item.end_row for item in items if item.end_row is not None],
+        waits,
+        list({row.tenant for row in rows}),
+        any(row.lookback_ms == -1 for row in rows),
+        *columns(list(paths), 4),
+    ]
+
+
+def _rest_row(item: CommitItem) -> tuple[Any, ...]:
+    goes_on = item.keep or item.end_row is not None  # an ending run is held until its row goes
+    return (
+        item.run,
+        item.epoch,
+        item.rev,
+        item.mail,
+        None if goes_on else item.st,
+        item.steps,
+        item.size,
+        item.fn_att,
+        item.nd,
+        len(item.attempt_rows),
+        item.uses,
+        not goes_on or _is_counted(item),
+    )
+
+
+def _stands_alone(item: CommitItem) -> bool:
+    """Whether the commit has to do with no gate, no other run and no mark."""
+    return not (item.gates or item.start_rows or item.mark_rows)
+
+
+def _is_counted(item: CommitItem) -> bool:
+    """Whether what the run has used is counted though it goes on: now and then, so that a long run's is."""
+    return item.rev % _COUNTED_EVERY == _COUNTED_EVERY - 1
+
+
 def _is_light(item: CommitItem) -> bool:
     """Whether the run goes on or ends, stands behind no gate, and there is nothing but results to store.
 
@@ -105,7 +154,7 @@ def _is_light(item: CommitItem) -> bool:
     return (
         (item.keep or item.end_row is not None)
         and not (item.gates or item.attempt_rows or item.wait_rows or item.start_rows or item.mark_rows)
-        and item.rev % _COUNTED_EVERY != _COUNTED_EVERY - 1
+        and not _is_counted(item)
     )
 
 
@@ -137,6 +186,7 @@ _COUNTED_EVERY = 64
 _ENDS_ALONE = frozenset(("completed", "failed"))  # others end the run's children as well
 _MOST_GONE_MS = 2**31 - 1
 _LIGHT_STATEMENT = _call("commit_steps_v1", 4)
+_RESTS_STATEMENT = _call("commit_rests_v1", 12)
 _HEAD = 14
 _PLAIN = _HEAD + len(StepRow._fields) + len(AttemptRow._fields) + len(EndRow._fields) + len(MarkRow._fields)
 _WAITS = len(WaitRow._fields) + 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .async_runner import AsyncRunner
@@ -21,7 +21,6 @@ from .protocol import (
     SIGNATURE_HEADER,
     ExecuteRequest,
     IntrospectRequest,
-    LowerNames,
     dry_answer,
     error_answer,
     introspect_answer,
@@ -54,7 +53,7 @@ class Endpoint:
         self,
         workflows: Mapping[str, Workflow],
         *,
-        keys: Callable[[], Iterable[str]],
+        keys: Callable[[], Sequence[str]],
         clock: Callable[[], float],
         background: Background,
         capture_input: bool,
@@ -76,17 +75,17 @@ class Endpoint:
         """Answers a request in this thread; async workflows run on the background loop."""
         return self._answer(self._open(body, headers))
 
-    def handle_async(self, body: bytes, headers: Mapping[str, str]) -> Coroutine[Any, Any, Answer]:
+    async def handle_async(self, body: bytes, headers: Mapping[str, str]) -> Answer:
         """Answers a request on the running loop; sync workflows run in a thread."""
-        return self._answer_async(self._open(body, headers))
+        return await self._answer_async(self._open(body, headers))
 
     def answer(self, request: str) -> Answer:
         """Answers a request that came without an envelope, as `handle` does: the caller vouches for it."""
         return self._answer(self._opened(request))
 
-    def answer_async(self, request: str) -> Coroutine[Any, Any, Answer]:
+    async def answer_async(self, request: str) -> Answer:
         """The same on the running loop."""
-        return self._answer_async(self._opened(request))
+        return await self._answer_async(self._opened(request))
 
     def decoded(self, output: Any) -> Any:
         """The output of a run, as the workflow function has returned it."""
@@ -118,7 +117,7 @@ class Endpoint:
     def _open(self, body: bytes, headers: Mapping[str, str]) -> Invocation | Answer:
         """What a request asks to execute; the answer where it asks for something else, or is refused."""
         began = time.monotonic()
-        named = headers if type(headers) is LowerNames else lower_names(headers)
+        named = lower_names(headers)
         try:
             text = open_envelope(body, named.get(SIGNATURE_HEADER), self._keys(), self._clock())
             return self._read(text, named.get, began)

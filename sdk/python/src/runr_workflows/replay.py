@@ -124,7 +124,7 @@ class Replay:
 
     def stored(self, step_id: str) -> Mapping[str, Any] | None:
         """The stored result of the step, for `recall`; None without one, or where no step goes on any more."""
-        if self.op is not None or self._owner is not None:
+        if self.is_closed or self._owner is not None:
             return None
         return self._memo.get(step_id)
 
@@ -137,8 +137,7 @@ class Replay:
 
     def begin(self, call: StepCall) -> str:
         """The step id of a call, in call order. Refuses a call from inside a body, so that user code cannot go on."""
-        if self._outer_step() is not None:
-            self.refuse_nested(call, "called")
+        self.refuse_nested(call, "called")
         if self.is_closed:
             raise StepInterrupt
         return self._ids.assign(call.user_id)
@@ -205,7 +204,7 @@ class Replay:
         where = executing.get()
         if where is not None and where[0] is self:
             return where[1]
-        return None if self._parallel or not self.is_executing else self._owner
+        return self._owner if self.is_executing and not self._parallel else None
 
     def _enter(self, step_id: str) -> None:
         """The body of a step is about to be executed."""
@@ -230,8 +229,6 @@ class Replay:
     def recall(self, call: StepCall, step_id: str, stored: Mapping[str, Any]) -> Any:
         """What a call returns whose step has this stored result. Raises StepError for one that failed for good."""
         self.recalled += 1
-        if stored.get("status") == "completed":
-            return stored.get("output")
         return self._result(call, step_id, stored)
 
     def _result(self, call: StepCall, step_id: str, stored: Mapping[str, Any]) -> Any:
@@ -271,9 +268,10 @@ def _completed(call: StepCall, step_id: str, value: object, took_ms: int, given:
     output = encode(value, f"the return value of step {step_id!r}")
     own = encode(call.fields)[1:-1] + "," if call.fields else ""
     input = "" if given is None else f'"input":{given},'
-    id = encode(step_id)
-    name = id if step_id == call.user_id else encode(call.user_id)
-    text = f'{{"op":"step_completed","id":{id},"name":{name},{own}"duration_ms":{took_ms},{input}"output":{output}}}'
+    text = (
+        f'{{"op":"step_completed","id":{encode(step_id)},"name":{encode(call.user_id)},{own}"duration_ms":{took_ms},'
+        f'{input}"output":{output}}}'
+    )
     return Report(text, None, output)
 
 

@@ -75,7 +75,6 @@ create table rt.live (
     id       uuid primary key,
     tenant   int not null,
     wf       int not null,
-    part     smallint not null generated always as (rt.part_of(id)) stored,
     st       "char" not null check (st in ('q', 'b', 'd', 'r', 's', 'w', 'p')),
     prio     smallint not null default 0,
     owner    bigint,
@@ -169,12 +168,11 @@ create table rt.wait (
 create index wait_due on rt.wait (part, due_at) where due_at is not null;
 create index wait_match on rt.wait (tenant, name_h, path_h, val_h) where kind in ('e', 'x');
 create index wait_child on rt.wait (child) where child is not null;
-create index wait_run on rt.wait (run);
 create index wait_arming on rt.wait (tenant, created_at) where arming;
-create unique index wait_step on rt.wait (run, sid) where sid is not null;
+create unique index wait_step on rt.wait (run, sid);  -- also for the waits of a run; those without a step are not unique
 
 -- Which paths of an event to look at when it arrives: those of open waits, and for a while of waits that were. `idle` says
--- that no wait was open on it when somebody looked; who opens one takes it back (see wait_v1).
+-- that no wait was open on it when somebody looked; who opens one takes it back (see paths_v1).
 create table rt.wait_path (
     tenant int, name_h bigint, path text,
     path_h bigint not null,

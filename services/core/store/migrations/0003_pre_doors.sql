@@ -118,81 +118,109 @@ begin
         order by s.n;
 end $$;
 
--- Open waits. Conditions were specialized by the caller; paths are remembered so that an event knows where to look. An event
--- looks at no more than 32 paths of a name: a wait on one more is found by the name, as one without a path.
--- A path that is idle is forgotten once everybody who may not have seen it idle has ended (duties/paths.py). So the transaction
--- has its number before it looks which paths there are, and takes an idle one back.
--- A look back goes so far back from now, -1: to when the run was created. Both are instants of the clock by which events are
--- received, never of a process.
+-- A wait to open, in the order in which it is sent. gone_ms: so much of it is over already.
+create type rt.wait_row as (
+    run uuid, tenant int, id uuid, kind text, seq int, sid text, name text, fields text, event text, name_h bigint, path text,
+    path_h bigint, val_h bigint, cond text, child uuid, delay_ms bigint, at_ms bigint, arming bool, lookback_ms bigint, gone_ms int
+);
+
+create function rt.refuse_wait_v1(p_run uuid, p_sid text) returns bool language plpgsql as $$
+begin
+    raise integrity_constraint_violation using message = 'a step that has its result is to wait: ' || p_run || ' ' || p_sid;
+end $$;
+
+-- Open waits, of runs of these tenants. Conditions were specialized by the caller; paths are remembered so that an event knows where
+-- to look (see paths_v1).
+-- A look back goes so far back from now, -1: to when the run was created (p_whole: some do). Both are instants of the clock by which
+-- events are received, never of a process.
 -- A step that has its result waits no more, and starts no child: whoever asks for that has read less than there is (rulings C5).
-create function rt.wait_v1(
-    p_run uuid[], p_tenant int[], p_id uuid[], p_kind text[], p_seq int[], p_sid text[], p_name text[], p_fields text[],
-    p_event text[], p_name_h bigint[], p_path text[], p_path_h bigint[], p_val_h bigint[], p_cond text[],
-    p_child uuid[], p_delay_ms bigint[], p_at_ms bigint[], p_arming bool[], p_lookback_ms bigint[],
-    p_runs uuid[] default null,                    -- only waits of these; null: all
-    p_gone_ms int[] default null                   -- so much of the wait is over already; null: nothing
+create function rt.open_waits_v1(
+    p_waits rt.wait_row[], p_tenants int[], p_whole bool,
+    p_runs uuid[] default null                     -- only waits of these; null: all
 ) returns void language plpgsql as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := rt.now();
     v_tenant int;
-    v_step text;
 begin
-    for v_tenant in select distinct u.tenant from unnest(p_tenant, p_sid) u(tenant, sid) where u.sid is not null loop
-        select u.run || ' ' || u.sid into v_step from unnest(p_run, p_tenant, p_sid) u(run, tenant, sid)
+    foreach v_tenant in array p_tenants loop
+        insert into rt.wait (id, run, tenant, kind, seq, sid, name, fields, event, name_h, path_h, val_h, cond, child, due_at,
+                             arming, since, created_at)
+            select u.id, u.run, u.tenant, u.kind, u.seq, u.sid, u.name, u.fields, u.event, u.name_h,
+                   case when u.path is null or k.known then u.path_h else 0 end,
+                   case when u.path is null or k.known then u.val_h else 0 end, u.cond, u.child,
+                   -- No timer outlives its run: the run's own deadline ends it first. A cancel_on without a timeout is no
+                   -- timer; one with a timeout counts from when the run is due, as the run's own timeout does.
+                   case when u.kind = 'x' and u.delay_ms is null then null
+                        else least(coalesce(to_timestamp(u.at_ms / 1000.0), u.delay_ms * interval '1 millisecond' + coalesce(
+                            case when u.kind = 'x' and r.st = 'd' then
+                                (select d.due_at from rt.wait d where d.run = u.run and d.kind = 'd') end, u.began)), r.deadline) end,
+                   u.arming,
+                   case when u.lookback_ms >= 0 then v_now - least(u.lookback_ms, rt.ms(v_now)) * interval '1 millisecond' end, u.began
+            from (select u.*, v_now - coalesce(u.gone_ms, 0) * interval '1 millisecond' as began from unnest(p_waits) u) u
+            cross join lateral (select r.st, r.deadline from rt.live r where r.id = u.run offset 0) r
+            left join lateral (select true as known from rt.wait_path p
+                               where p.tenant = u.tenant and p.name_h = u.name_h and p.path = u.path offset 0) k on true
             where u.tenant = v_tenant and (p_runs is null or u.run = any (p_runs))
-              and exists (select from rt.steps s where s.tenant = v_tenant and s.run = u.run and s.sid = u.sid offset 0)
-            limit 1;
-        if found then
-            raise integrity_constraint_violation using message = 'a step that has its result is to wait: ' || v_step;
-        end if;
+                and case when exists (select from rt.steps s
+                                      where s.tenant = v_tenant and s.run = u.run and s.sid = u.sid offset 0)
+                         then rt.refuse_wait_v1(u.run, u.sid) else true end
+            on conflict do nothing;
     end loop;
-    if exists (select from unnest(p_path) u(path) where u.path is not null) then
-        perform pg_current_xact_id();
-        insert into rt.wait_path (tenant, name_h, path, path_h)
-            select n.tenant, n.name_h, n.path, n.path_h
-            from (select u.*, p.path is not null as idle,
-                         row_number() over (partition by u.tenant, u.name_h, p.path is null order by u.path) as place
-                  from (select distinct u.tenant, u.name_h, u.path, u.path_h
-                        from unnest(p_tenant, p_name_h, p_path, p_path_h) u(tenant, name_h, path, path_h)
-                        where u.path is not null) u
-                  left join lateral (select p.path, p.idle from rt.wait_path p
-                                     where p.tenant = u.tenant and p.name_h = u.name_h and p.path = u.path offset 0) p on true
-                  where p.idle is distinct from false) n
-            where n.idle or n.place <= 32 - (select count(*) from rt.wait_path p where p.tenant = n.tenant and p.name_h = n.name_h)
-            order by n.tenant, n.name_h, n.path
-            on conflict (tenant, name_h, path) do update set idle = false;
-    end if;
-    insert into rt.wait (id, run, tenant, kind, seq, sid, name, fields, event, name_h, path_h, val_h, cond, child, due_at,
-                         arming, since, created_at)
-        select u.id, u.run, u.tenant, u.kind, u.seq, u.sid, u.name, u.fields, u.event, u.name_h,
-               case when u.path is null or k.known then u.path_h else 0 end,
-               case when u.path is null or k.known then u.val_h else 0 end, u.cond, u.child,
-               -- No timer outlives its run: the run's own deadline ends it first. A cancel_on without a timeout is no
-               -- timer; one with a timeout counts from when the run is due, as the run's own timeout does.
-               case when u.kind = 'x' and u.delay_ms is null then null
-                    else least(coalesce(to_timestamp(u.at_ms / 1000.0), u.delay_ms * interval '1 millisecond' + coalesce(
-                        case when u.kind = 'x' and r.st = 'd' then
-                            (select d.due_at from rt.wait d where d.run = u.run and d.kind = 'd') end, u.began)), r.deadline) end,
-               u.arming,
-               case when u.lookback_ms >= 0 then v_now - least(u.lookback_ms, rt.ms(v_now)) * interval '1 millisecond' end, u.began
-        from (select u.*, v_now - coalesce(u.gone_ms, 0) * interval '1 millisecond' as began
-              from unnest(p_run, p_tenant, p_id, p_kind, p_seq, p_sid, p_name, p_fields, p_event, p_name_h, p_path, p_path_h, p_val_h,
-                          p_cond, p_child, p_delay_ms, p_at_ms, p_arming, p_lookback_ms, p_gone_ms)
-                   u(run, tenant, id, kind, seq, sid, name, fields, event, name_h, path, path_h, val_h, cond, child, delay_ms, at_ms,
-                     arming, lookback_ms, gone_ms)) u
-        cross join lateral (select r.st, r.deadline from rt.live r where r.id = u.run offset 0) r
-        left join lateral (select true as known from rt.wait_path p
-                           where p.tenant = u.tenant and p.name_h = u.name_h and p.path = u.path offset 0) k on true
-        where p_runs is null or u.run = any (p_runs)
-        on conflict do nothing;
     -- Apart, so that a wait that does not look back so costs no look at the runs.
-    if -1 = any (p_lookback_ms) then
+    if p_whole then
         update rt.wait w set since = c.created_at
-            from unnest(p_id, p_run, p_tenant, p_lookback_ms) u(id, run, tenant, lookback_ms)
+            from unnest(p_waits) u
             cross join lateral (select c.created_at from rt.runs c where c.tenant = u.tenant and c.id = u.run offset 0) c
-            where w.id = u.id and w.id = any (p_id) and u.lookback_ms = -1;
+            where w.id = u.id and w.id = any (array(select i.id from unnest(p_waits) i)) and u.lookback_ms = -1;
     end if;
+end $$;
+
+-- Remember paths on which waits are about to be opened. An event looks at no more than 32 paths of a name: a wait on one more is
+-- found by the name, as one without a path.
+-- A path that is idle is forgotten once everybody who may not have seen it idle has ended (duties/paths.py). So the transaction
+-- has its number before it looks which paths there are, and takes an idle one back.
+create function rt.paths_v1(p_tenant int[], p_name_h bigint[], p_path text[], p_path_h bigint[]) returns void language plpgsql as $$
+#variable_conflict use_column
+begin
+    perform pg_current_xact_id();
+    if not exists (
+        select from unnest(p_tenant, p_name_h, p_path) u(tenant, name_h, path)
+        where u.path is not null and not exists (
+            select from rt.wait_path p where p.tenant = u.tenant and p.name_h = u.name_h and p.path = u.path and not p.idle offset 0)
+    ) then
+        return;
+    end if;
+    insert into rt.wait_path (tenant, name_h, path, path_h)
+        select n.tenant, n.name_h, n.path, n.path_h
+        from (select u.*, p.path is not null as idle,
+                     row_number() over (partition by u.tenant, u.name_h, p.path is null order by u.path) as place
+              from (select distinct u.tenant, u.name_h, u.path, u.path_h
+                    from unnest(p_tenant, p_name_h, p_path, p_path_h) u(tenant, name_h, path, path_h)
+                    where u.path is not null) u
+              left join lateral (select p.path, p.idle from rt.wait_path p
+                                 where p.tenant = u.tenant and p.name_h = u.name_h and p.path = u.path offset 0) p on true
+              where p.idle is distinct from false) n
+        where n.idle or n.place <= 32 - (select count(*) from rt.wait_path p where p.tenant = n.tenant and p.name_h = n.name_h)
+        order by n.tenant, n.name_h, n.path
+        on conflict (tenant, name_h, path) do update set idle = false;
+end $$;
+
+-- The same as columns, with the paths.
+create function rt.wait_v1(
+    p_run uuid[], p_tenant int[], p_id uuid[], p_kind text[], p_seq int[], p_sid text[], p_name text[], p_fields text[],
+    p_event text[], p_name_h bigint[], p_path text[], p_path_h bigint[], p_val_h bigint[], p_cond text[],
+    p_child uuid[], p_delay_ms bigint[], p_at_ms bigint[], p_arming bool[], p_lookback_ms bigint[],
+    p_runs uuid[] default null,
+    p_gone_ms int[] default null
+) returns void language plpgsql as $$
+begin
+    perform rt.paths_v1(p_tenant, p_name_h, p_path, p_path_h);
+    perform rt.open_waits_v1(
+        array(select u::rt.wait_row from unnest(
+            p_run, p_tenant, p_id, p_kind, p_seq, p_sid, p_name, p_fields, p_event, p_name_h, p_path, p_path_h, p_val_h,
+            p_cond, p_child, p_delay_ms, p_at_ms, p_arming, p_lookback_ms, p_gone_ms) u),
+        array(select distinct u.tenant from unnest(p_tenant) u(tenant)), -1 = any (p_lookback_ms), p_runs);
 end $$;
 
 -- Paths behind (p_tenant, p_name_h, p_path), in order: which are idle, no wait being open on them, and are marked so.
@@ -253,9 +281,21 @@ $$;
 create function rt.finish_v1(p_run uuid[], p_status text[], p_output text[], p_error text[], p_bump bool)
 returns table (run uuid, tenant int, owner bigint, ga bigint, gb bigint) language plpgsql as $$
 #variable_conflict use_column
+declare
+    v_open bool; v_awaited bool; v_heard bool;
 begin
-    -- Most runs end with nothing open, waited for by nobody: to look for that costs less than to write nothing.
-    if exists (select from rt.wait w where w.run = any (p_run)) then
+    -- Most runs end with nothing open, waited for and heard by nobody: to look for that costs less than to write nothing. Platform
+    -- events are written only where something listens.
+    select exists (select from rt.wait w where w.run = any (p_run)),
+           exists (select from rt.wait w where w.child = any (p_run)),
+           exists (
+               select from (select distinct r.tenant from rt.live r where r.id = any (p_run)) t,
+                           (select distinct s.status from unnest(p_status) s(status)) u
+               where exists (select from rt.defs_version d where d.tenant = t.tenant and u.status = any (d.hears) offset 0)
+                  or exists (select from rt.wait w
+                             where w.tenant = t.tenant and w.name_h = rt.run_event_hash(u.status) and w.kind in ('e', 'x') offset 0))
+        into v_open, v_awaited, v_heard;
+    if v_open then
         insert into rt.steps (tenant, run, sid, seq, name, kind, status, output, error, input, event, child, att, t0, t1)
             select w.tenant, w.run, w.sid, w.seq, coalesce(w.name, w.sid),
                    case w.kind when 's' then 's' when 'e' then 'e' when 'c' then 'i' else 'r' end,
@@ -273,22 +313,23 @@ begin
             cross join lateral (select c.id from rt.live c where c.parent = r.id offset 0) c
             where u.status in ('cancelled', 'timed_out') group by r.tenant, r.id;
     end if;
-    if exists (select from rt.wait w where w.child = any (p_run)) then
+    if v_awaited then
         -- Who waits for the run need not be its parent: idempotency leads an invoke to a run that was started by another.
         insert into rt.mark (tenant, target, kind, body)
             select distinct r.tenant, w.run, 'child_end', r.id::text
             from rt.live r cross join lateral (select w.run from rt.wait w where w.child = r.id offset 0) w
             where r.id = any (p_run);
     end if;
-    -- Platform events are written only where something listens.
-    insert into rt.mark (tenant, target, kind, body)
-        select r.tenant, r.id, 'run_event',
-               u.status || '/' || (r.epoch + case when p_bump then 1 else 0 end) || '/' || rt.ms(rt.now())
-        from unnest(p_run, p_status) u(run, status)
-        cross join lateral (select r.tenant, r.id, r.epoch from rt.live r where r.id = u.run offset 0) r
-        where exists (select from rt.defs_version d where d.tenant = r.tenant and u.status = any (d.hears) offset 0)
-           or exists (select from rt.wait w
-                      where w.tenant = r.tenant and w.name_h = rt.run_event_hash(u.status) and w.kind in ('e', 'x') offset 0);
+    if v_heard then
+        insert into rt.mark (tenant, target, kind, body)
+            select r.tenant, r.id, 'run_event',
+                   u.status || '/' || (r.epoch + case when p_bump then 1 else 0 end) || '/' || rt.ms(rt.now())
+            from unnest(p_run, p_status) u(run, status)
+            cross join lateral (select r.tenant, r.id, r.epoch from rt.live r where r.id = u.run offset 0) r
+            where exists (select from rt.defs_version d where d.tenant = r.tenant and u.status = any (d.hears) offset 0)
+               or exists (select from rt.wait w
+                          where w.tenant = r.tenant and w.name_h = rt.run_event_hash(u.status) and w.kind in ('e', 'x') offset 0);
+    end if;
     return query
         with d as (
             delete from rt.live r using unnest(p_run, p_status, p_output, p_error) u(run, status, output, error)

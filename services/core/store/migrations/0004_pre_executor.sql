@@ -1,8 +1,19 @@
 -- What the holder of leases does: take runs, commit what their functions answered, renew, let go.
 
+-- What the taker of a lease is told of its run.
+create type rt.lease as (
+    id uuid, tenant int, wf int, owner bigint, epoch bigint, rev bigint, mail int, steps int, bytes int, att int, att_from int,
+    fn_att smallint, nd smallint, max_att smallint, gv bigint, ga bigint, gb bigint, parent uuid, affinity uuid, pooled bool,
+    started timestamptz, taken timestamptz
+);
+create function rt.lease_of(r rt.live) returns rt.lease language sql immutable parallel safe as $$
+    select row(r.id, r.tenant, r.wf, r.owner, r.epoch, r.rev, r.mail, r.steps, r.bytes, r.att, r.att_from, r.fn_att, r.nd, r.max_att,
+               r.gv, r.ga, r.gb, r.parent, r.affinity, r.pooled, r.started, r.taken)::rt.lease
+$$;
+
 -- Take the lease of queued runs whose rows are locked. Those whose limits were changed meanwhile get none: blocked, in their old
 -- place, they are to be put before the gates of now.
-create function rt.take_v1(p_owner bigint, p_run uuid[], p_outdated uuid[]) returns setof rt.live language plpgsql as $$
+create function rt.take_v1(p_owner bigint, p_run uuid[], p_outdated uuid[]) returns setof rt.lease language plpgsql as $$
 declare
     v_now timestamptz := rt.now();
 begin
@@ -12,12 +23,12 @@ begin
     return query
         update rt.live r set st = 'r', owner = p_owner, epoch = r.epoch + 1, qk = null, affinity = null,
                              started = coalesce(r.started, v_now), taken = v_now
-        where r.id = any (p_run) returning r.*;
+        where r.id = any (p_run) returning (rt.lease_of(r)).*;
 end $$;
 
 -- Take the lease of queued runs that hints named. An owner that was declared dead takes nothing, though it may not know yet.
 -- Those that only workers serve are not taken, and answered as they are (owner null): see claim_pooled_v1.
-create function rt.claim_hinted_v1(p_owner bigint, p_runs uuid[], p_limit int) returns setof rt.live language plpgsql as $$
+create function rt.claim_hinted_v1(p_owner bigint, p_runs uuid[], p_limit int) returns setof rt.lease language plpgsql as $$
 declare
     v_run uuid[]; v_outdated uuid[];
 begin
@@ -29,12 +40,14 @@ begin
         order by r.id limit p_limit for no key update of r skip locked
     ) c;
     return query select t.* from rt.take_v1(p_owner, v_run, v_outdated) t;
-    return query select r.* from rt.live r where r.id = any (p_runs) and r.st = 'q' and r.pooled;
+    if cardinality(v_run) < cardinality(p_runs) then
+        return query select (rt.lease_of(r)).* from rt.live r where r.id = any (p_runs) and r.st = 'q' and r.pooled;
+    end if;
 end $$;
 
 -- The same, so many of each tenant at most; p_other: of one that is not named. Tenants take turns.
 create function rt.claim_hinted_fair_v1(p_owner bigint, p_runs uuid[], p_tenants int[], p_quota int[], p_other int, p_limit int)
-returns setof rt.live language plpgsql as $$
+returns setof rt.lease language plpgsql as $$
 declare
     v_may uuid[];
 begin
@@ -45,11 +58,11 @@ begin
         left join unnest(p_tenants, p_quota) t(tenant, quota) on t.tenant = h.tenant
         where h.n <= coalesce(t.quota, p_other) order by h.n, h.id limit p_limit) m;
     return query select t.* from rt.claim_hinted_v1(p_owner, v_may, p_limit) t;
-    return query select r.* from rt.live r where r.id = any (p_runs) and r.st = 'q' and r.pooled;
+    return query select (rt.lease_of(r)).* from rt.live r where r.id = any (p_runs) and r.st = 'q' and r.pooled;
 end $$;
 
 -- Take the lease of the oldest queued runs, a quota for each tenant, so that no tenant's backlog hides another's run.
-create function rt.claim_oldest_v1(p_owner bigint, p_tenants int[], p_quota int[], p_limit int) returns setof rt.live language plpgsql as $$
+create function rt.claim_oldest_v1(p_owner bigint, p_tenants int[], p_quota int[], p_limit int) returns setof rt.lease language plpgsql as $$
 declare
     v_run uuid[]; v_outdated uuid[];
 begin
@@ -234,12 +247,14 @@ begin
     v_all := cardinality(v_ok) = cardinality(p_heads);  -- as nearly always; to look for each in v_ok costs the square of them
     v_now := rt.now();
     return query select u.id, 'd'::text, u.mail, 'r'::text, null::bigint from unnest(v_ok, v_mail) u(id, mail);
-    insert into rt.steps (tenant, run, sid, seq, name, kind, status, output, error, input, att, t0, t1)
-        select u.tenant, u.run, u.sid, u.seq, u.name, u.kind, u.status, u.output, u.error, u.input, u.att,
-               v_now - u.ms * interval '1 millisecond', v_now
-        from unnest(p_steps) u
-        where v_all or u.run = any (v_ok)
-        on conflict do nothing;
+    if cardinality(p_steps) > 0 then
+        insert into rt.steps (tenant, run, sid, seq, name, kind, status, output, error, input, att, t0, t1)
+            select u.tenant, u.run, u.sid, u.seq, u.name, u.kind, u.status, u.output, u.error, u.input, u.att,
+                   v_now - u.ms * interval '1 millisecond', v_now
+            from unnest(p_steps) u
+            where v_all or u.run = any (v_ok)
+            on conflict do nothing;
+    end if;
     if cardinality(p_ends) > 0 then
         perform from (
             select coalesce(array_agg(u.run order by u.n), '{}') as run, array_agg(u.status order by u.n) as status,

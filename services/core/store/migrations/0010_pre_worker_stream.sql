@@ -40,7 +40,7 @@ $$;
 -- Take the lease of the oldest queued runs that only workers serve, for workers that have room. Workflows are in groups, which
 -- are served by the same sessions; each slot is room for one run of its group in a session, which the run is meant for.
 create function rt.claim_pooled_v1(p_owner bigint, p_wf int[], p_group int[], p_slot_group int[], p_slot_session uuid[])
-returns setof rt.live language sql as $$
+returns setof rt.lease language sql as $$
     with g as materialized (
         select u.grp, array_agg(u.session order by u.n) as sessions, count(*) as quota
         from unnest(p_slot_group, p_slot_session) with ordinality u(grp, session, n) group by u.grp
@@ -60,7 +60,7 @@ returns setof rt.live language sql as $$
     )
     update rt.live r set st = 'r', owner = p_owner, epoch = r.epoch + 1, qk = null, affinity = c.session, given = r.epoch + 1,
                          started = coalesce(r.started, rt.now()), taken = rt.now()
-    from c where not c.outdated and r.ctid = c.at returning r.*
+    from c where not c.outdated and r.ctid = c.at returning (rt.lease_of(r)).*
 $$;
 
 -- Give back what a process holds and does not go on with: all of it when it stops, or just these leases. What workers execute over
