@@ -85,13 +85,20 @@ def translated() -> Iterator[None]:
 
 
 class Database:
-    """A pool of engine connections to one Postgres."""
+    """A pool of engine connections to one Postgres.
+
+    One that was given back stays at hand for whoever comes next: to take a connection from the pool and to give it back
+    costs as much as a small statement.
+    """
 
     def __init__(self, dsn: str, *, name: str, size: int = 4) -> None:
         self._dsn = dsn
         self.name = name
         self.size = size
         self._pool: asyncpg.Pool | None = None
+        self._at_hand: asyncpg.Connection | None = None
+        self._wanted = 0
+        """How many wait for a connection of the pool."""
 
     @property
     def dsn(self) -> str:
@@ -102,7 +109,8 @@ class Database:
     def use(self) -> tuple[int, int] | None:
         """Connections that are open, and how many of them are idle; None while the pool is closed."""
         pool = self._pool
-        return None if pool is None else (pool.get_size(), pool.get_idle_size())
+        at_hand = self._at_hand is not None and _is_usable(self._at_hand)
+        return None if pool is None else (pool.get_size(), pool.get_idle_size() + at_hand)
 
     async def open(self) -> None:
         """Connect and check the server. Raises Unavailable, UnfitDatabase."""
@@ -130,9 +138,12 @@ class Database:
     async def close(self) -> None:
         """Close all connections; waits shortly for those in use."""
         pool, self._pool = self._pool, None
+        at_hand, self._at_hand = self._at_hand, None
         if pool is not None:
             try:
                 async with asyncio.timeout(3):
+                    if at_hand is not None:
+                        await pool.release(at_hand)
                     await pool.close()
             except TimeoutError:
                 pool.terminate()
@@ -142,9 +153,35 @@ class Database:
         """A connection in autocommit: one statement, one transaction."""
         if self._pool is None:
             raise Unavailable("the database is not open")
+        pool = self._pool
         with translated():
-            async with self._pool.acquire(timeout=5) as connection:
+            connection = await self._take(pool)
+            is_clean = False
+            try:
                 yield connection
+                is_clean = True
+            finally:
+                if not (is_clean and self._keep(pool, connection)):
+                    await pool.release(connection)
+
+    async def _take(self, pool: asyncpg.Pool) -> asyncpg.Connection:
+        connection, self._at_hand = self._at_hand, None
+        if connection is not None:
+            if _is_usable(connection):
+                return connection
+            await pool.release(connection)
+        self._wanted += 1
+        try:
+            return await pool.acquire(timeout=5)
+        finally:
+            self._wanted -= 1
+
+    def _keep(self, pool: asyncpg.Pool, connection: asyncpg.Connection) -> bool:
+        """Keep it at hand, unless somebody waits for it or the pool is closed."""
+        if self._at_hand is not None or self._wanted or self._pool is not pool or not _is_usable(connection):
+            return False
+        self._at_hand = connection
+        return True
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[asyncpg.Connection]:
@@ -164,6 +201,13 @@ async def server_identity(connection: asyncpg.Connection) -> str:
         "select system_identifier || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8) from pg_control_system()"
     )
     return identity
+
+
+def _is_usable(connection: asyncpg.Connection) -> bool:
+    try:
+        return not (connection.is_closed() or connection.is_in_transaction())
+    except asyncpg.InterfaceError:  # it was lost, and the pool has taken it back
+        return False
 
 
 async def _keep(_connection: asyncpg.Connection) -> None:
