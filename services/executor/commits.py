@@ -72,32 +72,12 @@ class Commits:
 
         Raises Fenced when the lease is lost.
         """
-        decision, item, done = await self._commit(lease, cause, invocation)
-        if item.mark_rows and any(row.unnamed for row in item.step_rows):
-            item = await self._named(item)
-        delivered = done.mail != lease.mail
-        lease.advance(decision, item, done)
-        if self._probe is not None:
-            await self._probe("before effects")
-        self._aftermath.of(lease, decision, item, done)
-        return Settled(decision, item, done, delivered)
-
-    async def _named(self, item: CommitItem) -> CommitItem:
-        """The item with the ids of what it has sent, once the database tells them: the lease is of no use without."""
-        while True:
-            try:
-                return await self._aftermath.name_sent(item)
-            except Unavailable:
-                await asyncio.sleep(_AGAIN_S)
-
-    async def _commit(
-        self, lease: Lease, cause: HolderCause, invocation: Invocation
-    ) -> tuple[Decision, CommitItem, Committed]:
         told_s = time.monotonic()
         decision, item = self._decide(lease, cause, told_s)
-        refused = await self._room.faults(item.wait_rows) if item.wait_rows else None
-        if refused and isinstance(cause, Answered | Reported):
-            decision, item = self._decide(lease, _refused(cause, refused), told_s)
+        if item.wait_rows and isinstance(cause, Answered | Reported):
+            refused = await self._room.faults(item.wait_rows)
+            if refused:
+                decision, item = self._decide(lease, _refused(cause, refused), told_s)
         item = invocation.committing(item)
         if self._probe is not None:
             await self._probe("before commit")
@@ -115,7 +95,22 @@ class Commits:
             self._meter.failed(item, cause)
         if self._probe is not None:
             await self._probe("after commit")
-        return decision, item, done
+        if item.mark_rows and any(row.unnamed for row in item.step_rows):
+            item = await self._named(item)
+        delivered = done.mail != lease.mail
+        lease.advance(decision, item, done)
+        if self._probe is not None:
+            await self._probe("before effects")
+        self._aftermath.of(lease, decision, item, done)
+        return Settled(decision, item, done, delivered)
+
+    async def _named(self, item: CommitItem) -> CommitItem:
+        """The item with the ids of what it has sent, once the database tells them: the lease is of no use without."""
+        while True:
+            try:
+                return await self._aftermath.name_sent(item)
+            except Unavailable:
+                await asyncio.sleep(_AGAIN_S)
 
     def _decide(self, lease: Lease, cause: HolderCause, told_s: float) -> tuple[Decision, CommitItem]:
         try:

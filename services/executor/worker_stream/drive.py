@@ -147,7 +147,9 @@ class _Drive:
             await self._catch_up()
         while True:
             try:
-                report = await self.invocation.report()
+                while not self.invocation.has_news:
+                    await self.invocation.news()
+                report = self.invocation.report()
                 usual = self._usual(report)
                 fresh, ops = await self._new_of(report) if usual is None else (report.ops, [usual])
             except FunctionFault as fault:

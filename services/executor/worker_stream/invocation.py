@@ -147,30 +147,26 @@ class LiveInvocation:
         """The invocation ends here, whatever the worker still sends."""
         self._end_with(fault)
 
-    async def report(self) -> Report:
-        """Wait for the next ops, or the end. Raises FunctionFault or Forgotten once nothing more can come."""
-        while self.idle and not self._mail:
-            self._waiter = self._loop.create_future()
-            await self._waiter
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something to report."""
+        return bool(self._ops) or self.over or self._mail or self._fault is not None
+
+    def news(self) -> asyncio.Future[None]:
+        """Done when there may be something to report. For one at a time."""
+        self._waiter = self._loop.create_future()
+        return self._waiter
+
+    def report(self) -> Report:
+        """The next ops, or the end. Raises FunctionFault or Forgotten once nothing more can come."""
         if not self._ops and self._fault is not None:
             raise self._fault
-        ops = self._take()
+        ops, self._ops = self._ops, []
+        if len(ops) > 1:
+            ops, self._ops = _in_one_go(ops)
         mail, self._mail = self._mail, False
         self._freed(sum([weight(op.text) for op in ops]))
         return Report(ops, self.over and not self._ops, mail, self._again)
-
-    def _take(self) -> list[ReportedOp]:
-        """As many ops as may be judged in one go: a worker that says much at once must not hold up the others."""
-        if len(self._ops) <= 1:
-            taken, self._ops = self._ops, []
-            return taken
-        size = count = 0
-        while count < min(len(self._ops), _REPORT_OPS) and size < _REPORT_BYTES:
-            size += len(self._ops[count].text)
-            count += 1
-        taken = self._ops[:count]
-        del self._ops[:count]
-        return taken
 
     def _end_with(self, fault: FunctionFault | Forgotten) -> None:
         if self._fault is None:
@@ -181,3 +177,12 @@ class LiveInvocation:
         waiter, self._waiter = self._waiter, None
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
+
+
+def _in_one_go(ops: list[ReportedOp]) -> tuple[list[ReportedOp], list[ReportedOp]]:
+    """As many ops as may be judged at once, and the rest: a worker that says much must not hold up the others."""
+    size = count = 0
+    while count < min(len(ops), _REPORT_OPS) and size < _REPORT_BYTES:
+        size += len(ops[count].text)
+        count += 1
+    return ops[:count], ops[count:]

@@ -172,7 +172,12 @@ class _Hearing:
         """Take one message in; the bytes of ops that wait now. Unknown kinds are ignored (S8)."""
         match message.WhichOneof("kind"):
             case "op":
-                return self._op(message.op)
+                op = message.op
+                invocation = self._session.find(op.key)
+                if invocation is None:
+                    self._session.abandoned(op)
+                elif invocation.arrived(op, self._heard):
+                    return weight(op.op)
             case "end":
                 invocation = self._session.find(message.end.key)
                 if invocation is not None:
@@ -204,13 +209,6 @@ class _Hearing:
             raise Misbehaved("one Bring after another, without waiting for any answer")
         self._sessions.bring(self._session, self._session.bring(message.items))
         self._recalls.never_begun(self._session, message.unknown)
-
-    def _op(self, op: pb.Op) -> int:
-        invocation = self._session.find(op.key)
-        if invocation is None:
-            self._session.abandoned(op)
-            return 0
-        return weight(op.op) if invocation.arrived(op, self._clock.monotonic()) else 0
 
 
 def _goodbye(reason: str, message: str) -> bytes:

@@ -164,7 +164,7 @@ class WorkerSession:
 
     def find(self, key: pb.InvocationKey) -> LiveInvocation | None:
         """The invocation that a message speaks of; None for one that is over."""
-        return self._running.get(key_of(key))
+        return self._running.get((key.run_id, key.epoch, key.invocation))
 
     def close(self, invocation: LiveInvocation, reason: str = "") -> None:
         """The invocation is over. A worker that expects to hear of it again is told why; its credit is free again."""
