@@ -265,13 +265,15 @@ def report_of_error(error: BaseException) -> Report:
 
 def _completed(call: StepCall, step_id: str, value: object, took_ms: int, given: str | None) -> Report:
     # Written out, because this is the op of nearly every step.
-    output = encode(value, f"the return value of step {step_id!r}")
+    try:
+        output = encode(value)
+    except SerializationError:
+        output = encode(value, f"the return value of step {step_id!r}")  # named where it fails: a name costs as much
+    id = encode(step_id)
+    name = id if step_id == call.user_id else encode(call.user_id)
     own = encode(call.fields)[1:-1] + "," if call.fields else ""
     input = "" if given is None else f'"input":{given},'
-    text = (
-        f'{{"op":"step_completed","id":{encode(step_id)},"name":{encode(call.user_id)},{own}"duration_ms":{took_ms},'
-        f'{input}"output":{output}}}'
-    )
+    text = f'{{"op":"step_completed","id":{id},"name":{name},{own}"duration_ms":{took_ms},{input}"output":{output}}}'
     return Report(text, None, output)
 
 

@@ -173,29 +173,29 @@ class AsyncCalls:
         if self._given_up and asyncio.current_task(self._loop) in self._given_up:
             raise asyncio.CancelledError
         try:
-            stored = await self._in_order(step_id, answer)
+            stored = await answer.future
+            if step_id in self._answered:
+                await self._answered.first(step_id)
         except asyncio.CancelledError:
             if call.body is not None and not self.is_over:
                 self.cancelled()
             raise
-        self._replay.has_progressed = True  # a stored step resets the count, as it does in the engine
-        return stored
+        return self._given(stored)
 
     async def opened(self, step_id: str) -> Stored | None:
         """As `Calls.opened`."""
         assert self._live is not None
         answer = _FutureAnswer(self._loop)
         self._live.open(step_id, answer)
-        stored = await self._in_order(step_id, answer)
-        self._replay.has_progressed = True
-        return stored
-
-    async def _in_order(self, step_id: str, answer: _FutureAnswer) -> Stored | None:
-        """What is given. Calls side by side go on in the order in which they were made, as those of a replay do."""
         stored = await answer.future
-        await self._answered.first(step_id)
+        if step_id in self._answered:
+            await self._answered.first(step_id)
+        return self._given(stored)
+
+    def _given(self, stored: Stored | None) -> Stored | None:
         if self._replay.is_closed:
             raise StepInterrupt
+        self._replay.has_progressed = True  # a stored step resets the count, as it does in the engine
         return stored
 
     def left(self, step_id: str) -> None:

@@ -133,7 +133,8 @@ class LiveInvocation:
                 op.answer.interrupt()
             return
         self._activity += 1
-        self._send_held()
+        if self._held is not None:
+            self._send_held()
         if rests and passes and self._is_alone():
             self._held = op
             asyncio.get_running_loop().call_soon(self._decide, op, passes)

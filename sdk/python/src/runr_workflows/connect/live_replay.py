@@ -118,9 +118,11 @@ class LiveReplay(Replay):
         """As in `Replay`, from any thread. Refuses an id that another thread of a sync workflow has, or could have."""
         with self.lock:
             step_id = super().begin(call)
+            if self._threads is None:
+                return step_id
             where = executing.get()
             has_context = where is not None and where[0] is self
-            if self._threads is None or self._threads.begin(call.user_id, step_id, has_context=has_context):
+            if self._threads.begin(call.user_id, step_id, has_context=has_context):
                 return step_id
             self._threads.end()
             self.fail(SharedStepIdError(call.user_id))

@@ -73,10 +73,14 @@ class Turns:
 
 
 class Queue:
-    """Calls that go on in the order in which they were made."""
+    """Calls that go on in the order in which they were made, as those of a replay do."""
 
     def __init__(self) -> None:
         self._places: dict[object, asyncio.Future[None] | None] = {}
+
+    def __contains__(self, place: object) -> bool:
+        """Whether a call has its place here."""
+        return place in self._places
 
     def append(self, place: object) -> None:
         """A call is made."""
