@@ -56,17 +56,18 @@ def endpoint(route: Route, backends: Backends, bounds: Bounds) -> Handler:
     """The aiohttp handler of a route. Raises DomainError."""
 
     off_loop = OffLoop("bodies")
+    public = route.public
 
     async def handle(request: web.Request) -> web.StreamResponse:
-        credentials = credentials_of(request, public=route.public)
+        credentials = credentials_of(request, public=public)
         refuse_conditions(request)
-        if not route.public and _may_be_big(request):
+        if not public and _may_be_big(request):
             await _refuse_stranger(backends, credentials)
         found, message = await input_of(route, request, bounds, off_loop)
         timeout_s = route.timeout_s(found) if callable(route.timeout_s) else route.timeout_s
 
-        async def perform(message: Any) -> Any:
-            return await backends.call(route.rpc, message, credentials=credentials, timeout_s=timeout_s)
+        def perform(message: Any) -> Awaitable[Any]:
+            return backends.call(route.rpc, message, credentials=credentials, timeout_s=timeout_s)
 
         response = await performed(route, perform, message)
         answer = _answer(route, response, found)

@@ -91,7 +91,7 @@ def _trace(telemetry: Telemetry, parent: str | None, source: PooledRandom) -> Re
 
 def _untraced(source: PooledRandom) -> RequestTrace:
     """Traces are off. The id still leads from an answer to the log lines of every service, and to the run."""
-    drawn = f"{source.getrandbits(192):048x}"
+    drawn = source.hex(24)
     return RequestTrace(None, f"00-{drawn[:32]}-{drawn[32:]}-00", drawn[:32])
 
 

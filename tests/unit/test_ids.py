@@ -62,6 +62,8 @@ def test_pooled_random_has_as_many_bits_as_are_asked_for(sizes: list[int]) -> No
     assert all(0 <= number < 1 << size for number, size in zip(drawn, sizes, strict=True))
     assert source.getrandbits(8 * 10_000).bit_length() > 8 * 9_000, "more than a pool"
     assert len({source.getrandbits(80) for _ in range(2_000)}) == 2_000
+    assert {len(source.hex(count)) for count in (24, 10_000)} == {48, 20_000}
+    assert len({source.hex(10) for _ in range(2_000)}) == 2_000
     with pytest.raises(ValueError, match="non-negative"):
         source.getrandbits(-1)
 

@@ -14,7 +14,7 @@ def storable(text: str) -> str:
 
 def is_storable(text: str) -> bool:
     """Whether `storable` would leave the text as it is."""
-    return _unstorable.search(text) is None
+    return "\0" not in text if text.isascii() else _unstorable.search(text) is None
 
 
 def cut(text: str, max_bytes: int) -> str:

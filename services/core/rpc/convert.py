@@ -39,11 +39,12 @@ def unix_ms(message: Any, field: str) -> int | None:
     if not message.HasField(field):
         return None
     value: Timestamp = getattr(message, field)
-    if not 0 <= value.nanos < 1_000_000_000:
-        raise InvalidInput.of(field, f"nanos must be from 0 to 999999999, got {value.nanos}")
-    if not _FIRST_SECOND <= value.seconds <= _LAST_SECOND:
-        raise InvalidInput.of(field, f"must be a time of the years 1 to 9999, got second {value.seconds}")
-    return int(value.seconds * 1_000 + value.nanos // 1_000_000)
+    seconds, nanos = value.seconds, value.nanos
+    if not 0 <= nanos < 1_000_000_000:
+        raise InvalidInput.of(field, f"nanos must be from 0 to 999999999, got {nanos}")
+    if not _FIRST_SECOND <= seconds <= _LAST_SECOND:
+        raise InvalidInput.of(field, f"must be a time of the years 1 to 9999, got second {seconds}")
+    return int(seconds * 1_000 + nanos // 1_000_000)
 
 
 def duration(milliseconds: int | None) -> Duration | None:

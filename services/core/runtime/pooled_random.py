@@ -21,9 +21,16 @@ class PooledRandom(random.SystemRandom):
         if k < 0:
             raise ValueError("number of bits must be non-negative")
         count = (k + 7) // 8
+        return int.from_bytes(self._drawn(count), "big") >> (count * 8 - k)
+
+    def hex(self, count: int) -> str:
+        """`count` random bytes as hexadecimal text."""
+        return self._drawn(count).hex()
+
+    def _drawn(self, count: int) -> bytes:
         end = self._at + count
         if end > len(self._pool):
             self._pool, self._at, end = os.urandom(max(_POOL_BYTES, count)), 0, count
         drawn = self._pool[self._at : end]
         self._at = end
-        return int.from_bytes(drawn, "big") >> (count * 8 - k)
+        return drawn

@@ -85,12 +85,14 @@ class Submitter:
         for item in self._orphans:
             item.expire()
 
-    async def submit(self, request: Any, credentials: resources_pb2.Credentials, *, size: int, timeout_s: float) -> Any:
+    def submit(
+        self, request: Any, credentials: resources_pb2.Credentials, *, size: int, timeout_s: float
+    ) -> Awaitable[Any]:
         """The response to a request. Raises the error that it was refused with, and Unavailable."""
         id = self._ids.block(self._form.ids(request))
         item = Item(request, credentials, id, size=size, now=self._clock.monotonic(), timeout_s=timeout_s)
         self._place(item)
-        return await item.answer
+        return item.answer
 
     def _place(self, item: Item) -> None:
         lane = self._best()

@@ -181,6 +181,7 @@ def result_view(response: run_service_pb2.AwaitRunResponse) -> ResultView:
 
 
 def _run_fields(run: resources_pb2.Run) -> dict[str, Any]:
+    attempts = run.attempts
     return {
         "id": run.id,
         "workflow": run.workflow,
@@ -189,7 +190,7 @@ def _run_fields(run: resources_pb2.Run) -> dict[str, Any]:
         "source": convert.word(resources_pb2.RunSource, run.source),
         "test": run.test,
         "attempt": run.attempt,
-        "tags": list(run.tags),
+        "tags": run.tags[:],
         "idempotency_key": optional(run, "idempotency_key"),
         "parent_run_id": optional(run, "parent_run_id"),
         "replay_of_run_id": optional(run, "replay_of_run_id"),
@@ -201,7 +202,7 @@ def _run_fields(run: resources_pb2.Run) -> dict[str, Any]:
         "event": _trigger_view(run.event) if run.HasField("event") else None,
         "output": payload(run, "output"),
         "error": failure(run),
-        "attempts": [_attempt_view(attempt) for attempt in run.attempts],
+        "attempts": [_attempt_view(attempt) for attempt in attempts] if attempts else [],
         "trace_id": run.trace_id or None,
     }
 
