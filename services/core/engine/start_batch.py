@@ -221,20 +221,21 @@ class StartBatches:
 
 
 async def _submit(connection: asyncpg.Connection, rows: _Rows, *, patient: bool) -> list[asyncpg.Record]:
-    """Store them in one statement; no row if the definitions have moved."""
+    """Store them in one statement: what is answered of each; nothing if the definitions have moved."""
     tenants = list(rows.versions)
     arguments: list[Any] = [PATIENT_LOCK_MS if patient else LOCK_MS, tenants, list(rows.versions.values())]
     arguments += narrowed(columns(rows.starts, _START))
     if rows.waits:
         arguments += columns(rows.waits, _WAIT)
     try:
-        return list(
+        found = list(
             await connection.fetch(queries("engine")["submit_with_waits" if rows.waits else "submit"], *arguments)
         )
     except asyncpg.LockNotAvailableError:
         if patient:
             raise
         raise Busy from None
+    return found * len(rows.starts) if found and found[0]["ord"] is None else found
 
 
 def _entry(definitions: TenantDefinitions, request: StartRequest) -> WorkflowEntry:

@@ -33,7 +33,8 @@ create function rt.start_v1(
 declare
     v_now timestamptz;
     v_new uuid[];
-    v_pools int[] := array(select p.project from rt.pool p where p.project = any (p_project));
+    v_pools int[];
+    v_deleted bool;
     v_keyed constant bool := array_remove(p_idem, null) <> '{}';
     v_all constant bool := p_parents is null and not v_keyed;    -- whether all are new
     v_later constant bool := array_remove(p_delay_ms, null) <> '{}' or array_remove(p_at_ms, null) <> '{}';
@@ -43,9 +44,12 @@ begin
     -- question: until they are committed their parent is active and held, and they end as it does.
     if p_parents is null then
         lock table rt.live in row exclusive mode;
-        if exists (select from rt.deleted_project d where d.project = any (p_project)) then
-            raise serialization_failure using message = 'a project is being deleted';
-        end if;
+    end if;
+    select array(select p.project from rt.pool p where p.project = any (p_project)),
+           p_parents is null and exists (select from rt.deleted_project d where d.project = any (p_project))
+        into v_pools, v_deleted;
+    if v_deleted then
+        raise serialization_failure using message = 'a project is being deleted';
     end if;
     while v_keyed loop
         -- Sorted, so that two batches never wait for each other in a circle; a loser waits here for the winner's end.

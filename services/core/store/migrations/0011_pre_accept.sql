@@ -6,7 +6,8 @@ $$ select case when cardinality(p) = p_n then p else array_fill(p[1], array[p_n]
 
 -- The start of many runs at once, of any tenants, that were asked for under these versions of their tenants' definitions. Nothing
 -- and no row when one of those has moved. p_lock_ms: how long to wait for others who start or accept under the same keys. The
--- waits (w_…) are those of cancel_on. A column of the starts may be one value for all.
+-- waits (w_…) are those of cancel_on. A column of the starts may be one value for all. Where no start has an idempotency key all are
+-- new, and one row (ord null) tells it of all.
 create function rt.submit_v1(
     p_lock_ms int, p_defs_tenant int[], p_defs_v bigint[],
     p_id uuid[], p_tenant int[], p_wf int[], p_project int[], p_source text[],
@@ -23,26 +24,28 @@ create function rt.submit_v1(
 #variable_conflict use_column
 declare
     v_n constant int := cardinality(p_id);
+    v_keyed constant bool := array_remove(p_idem, null) <> '{}';
+    v_lock_timeout text;
+    v_moved bool;
 begin
     -- A deletion of a project waits for those who hold this lock, and moves the version: the lock comes before the look.
     lock table rt.live in row exclusive mode;
-    if exists (
-        select from unnest(p_defs_tenant, p_defs_v) u(tenant, v)
-        left join lateral (select d.v from rt.defs_version d where d.tenant = u.tenant offset 0) d on true
-        where d.v is distinct from u.v
-    ) then
-        return;
-    end if;
-    perform set_config('lock_timeout', p_lock_ms::text, true);
+    select set_config('lock_timeout', p_lock_ms::text, true), exists (
+            select from unnest(p_defs_tenant, p_defs_v) u(tenant, v)
+            left join lateral (select d.v from rt.defs_version d where d.tenant = u.tenant offset 0) d on true
+            where d.v is distinct from u.v)
+        into v_lock_timeout, v_moved;
+    if v_moved then return; end if;
     return query
-        select s.ord, s.run, s.is_new, s.created_ms
+        select case when v_keyed then s.ord end, s.run, s.is_new, s.created_ms
         from rt.start_v1(
             p_id, rt.spread(p_tenant, v_n), rt.spread(p_wf, v_n), rt.spread(p_project, v_n), rt.spread(p_source, v_n),
             rt.spread(p_event, v_n), rt.spread(p_event_name, v_n), rt.spread(p_event_ts, v_n),
             rt.spread(p_event_data, v_n), rt.spread(p_idem, v_n), rt.spread(p_test, v_n), rt.spread(p_parent, v_n),
             rt.spread(p_replay_of, v_n), rt.spread(p_tags, v_n), rt.spread(p_version, v_n), rt.spread(p_trace, v_n),
             rt.spread(p_max_att, v_n), rt.spread(p_timeout_ms, v_n), rt.spread(p_delay_ms, v_n), rt.spread(p_at_ms, v_n),
-            rt.spread(p_prio, v_n), rt.spread(p_gv, v_n), rt.spread(p_ga, v_n), rt.spread(p_gb, v_n)) s;
+            rt.spread(p_prio, v_n), rt.spread(p_gv, v_n), rt.spread(p_ga, v_n), rt.spread(p_gb, v_n)) s
+        where v_keyed or s.ord = 1;
     if w_run is not null then
         perform rt.wait_v1(
             w_run, w_tenant, w_id, w_kind, w_seq, w_sid, w_name, w_fields, w_event, w_name_h, w_path, w_path_h, w_val_h, w_cond,
