@@ -15,6 +15,7 @@ from services.core.bus.pull import Pull
 from services.core.bus.ready_consumer import consume_ready
 from services.core.bus.session import Session
 from services.core.engine.hints import Hints
+from services.core.runtime.traceparent import headers
 from tests.support.bus import GUARD_S, Taker, bus, consuming, open_bus, stream_ready, until
 
 __all__ = ["bus"]
@@ -30,6 +31,38 @@ async def test_ready_hints_reach_an_executor_with_their_trace(bus: Bus) -> None:
         await until(lambda: len(taker.runs) >= 20)
     assert sorted(taker.runs) == sorted(runs)
     assert {hint.traceparent for hint in taker.hints} == {TRACE}
+
+
+@pytest.mark.parametrize("trace", ["", TRACE, f"vendor=1 {TRACE}", f"vendor=1\r\nX: y {TRACE}"])
+async def test_a_hint_that_waits_is_the_same_as_one_that_is_written_at_once(bus: Bus, trace: str) -> None:
+    session = await bus.session()
+    heard: list[tuple[bytes, object]] = []
+
+    async def hear(message: Msg) -> None:
+        heard.append((message.data, message.headers))
+
+    await session.client.subscribe(bus.subjects.every_ready, cb=hear)
+    await session.client.flush()
+    run = uuid.uuid4()
+    bus.publish_ready([run], trace)
+    await until(lambda: len(heard) == 1)
+    await session.client.publish(bus.subjects.defs(1), b"")  # waits to be written: so does what comes after
+    bus.publish_ready([run], trace)
+    await until(lambda: len(heard) == 2)
+    assert heard[0] == heard[1]
+    assert set(heard[0][1] or {}) == set(headers(trace))  # type: ignore[call-overload]
+
+
+async def test_hints_come_in_their_order(bus: Bus) -> None:
+    runs = [uuid.uuid4() for _ in range(300)]
+    taker = Taker(1_000)
+    async with consuming(bus, taker):
+        for place, run in enumerate(runs):
+            Hints(bus).ready([run])
+            if place % 7 == 0:
+                await asyncio.sleep(0)
+        await until(lambda: len(taker.runs) >= 300)
+    assert taker.runs == runs
 
 
 async def test_p6_a_message_names_several_runs_of_whatever_partitions(bus: Bus) -> None:

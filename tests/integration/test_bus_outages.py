@@ -99,14 +99,37 @@ async def test_without_nats_publishing_drops_and_counts(nats_prefix: str) -> Non
         assert time.monotonic() - began < 5
 
 
-async def test_a_full_outbox_drops_instead_of_growing(nats_url: str, nats_prefix: str) -> None:
-    bus = Bus(nats_url, prefix=nats_prefix, max_queued=10)
+async def test_a_full_outbox_drops_instead_of_growing(nats_prefix: str) -> None:
+    deaf, over, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Says what a NATS says to one that connects, and reads nothing any more once it is deaf."""
+        writer.write(b'INFO {"server_id":"x","version":"2.10.0","max_payload":1048576,"headers":true}\r\n')
+        while not deaf.is_set() and (said := await reader.read(4096)):
+            writer.write(b"PONG\r\n" * said.count(b"PING\r\n"))
+        await over.wait()
+        writer.transport.abort()  # what the other side has not got rid of yet does not keep it
+        gone.set()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    bus = Bus(f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}", prefix=nats_prefix, max_queued=10)
     await bus.start()
     try:
-        for _ in range(25):  # without giving the sender a turn
-            bus.publish_defs(1)
-        assert bus.dropped == 15
+        await until(lambda: bus.connected)
+        deaf.set()
+        runs = [uuid.uuid4() for _ in range(16)]
+        for _ in range(200_000):  # without giving the sender a turn: as much as the system takes, and then ten
+            bus.publish_ready(runs)
+            if bus.dropped:
+                break
+        for _ in range(25):
+            bus.publish_ready(runs)
+        assert bus.dropped == 26
+        over.set()
+        await asyncio.wait_for(gone.wait(), GUARD_S)
+        await until(lambda: not bus.connected)
     finally:
+        server.close()
         await bus.stop()
 
 

@@ -1,8 +1,9 @@
 """The bus: hints over NATS JetStream. Every message may be lost, so nothing here waits for NATS or fails because of it.
 
-Publishing is a put into a bounded outbox; while NATS is away, and when the outbox is full, messages are dropped and
-counted. The connection is dialled again for as long as it takes; subscriptions, the stream and its consumer are made
-anew each time, since a NATS that restarts has forgotten a stream in memory.
+Publishing is a write where nothing waits to be written, else a put into a bounded outbox; while NATS is away, and when
+the outbox is full, messages are dropped and counted. The connection is dialled again for as long as it takes;
+subscriptions, the stream and its consumer are made anew each time, since a NATS that restarts has forgotten a stream in
+memory.
 """
 
 from __future__ import annotations
@@ -203,6 +204,8 @@ class Bus(Component):
     def _publish(self, subject: str, data: bytes, traceparent: str = "") -> None:
         if self._session is None or len(self._outbox) >= self._max_queued:
             self.dropped += 1
+            return
+        if not self._outbox and self._session.publish_now(subject, data, headers(traceparent)):
             return
         self._outbox.append(_Outgoing(subject, data, traceparent))
         self._wake.set()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import nats.errors
@@ -75,6 +75,21 @@ class Session:
 
         return await self.client.subscribe(subject, cb=receive)
 
+    def publish_now(self, subject: str, data: bytes, headers: Mapping[str, str]) -> bool:
+        """Write a message, in this pass of the loop: nats-py does it two passes later. False: something else waits to
+        be written, or it cannot be.
+        """
+        client = self.client
+        writer = getattr(getattr(client, "_transport", None), "_io_writer", None)
+        if writer is None or not client.is_connected or getattr(client, "_pending", True):
+            return False
+        if not all(map(str.isprintable, headers.values())):
+            return False  # what came from outside is nothing that ends a header: nats-py cleans it
+        if writer.transport.is_closing() or writer.transport.get_write_buffer_size() > 0:
+            return False
+        writer.write(_message(subject, data, headers))
+        return True
+
     async def close(self) -> None:
         """End it, within two seconds even if the server hangs."""
         await _close(self.client)
@@ -84,6 +99,14 @@ class Session:
         self.closed.set()
         for watcher in self.watchers:
             watcher.set()
+
+
+def _message(subject: str, data: bytes, headers: Mapping[str, str]) -> bytes:
+    if not headers:
+        return b"PUB %b %d\r\n%b\r\n" % (subject.encode(), len(data), data)
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    head = f"NATS/1.0\r\n{lines}\r\n".encode()
+    return b"HPUB %b %d %d\r\n%b%b\r\n" % (subject.encode(), len(head), len(head) + len(data), head, data)
 
 
 async def _on_error(error: Exception) -> None:
