@@ -15,6 +15,7 @@ from .drive import drive_async
 from .interrupt import StepInterrupt
 from .invocation import Invocation
 from .kept import HookedBody
+from .main_code import MainCode
 from .nested_wait import NestedWait
 from .replay import Body, Replay
 from .unwinding import Unwinding
@@ -33,10 +34,10 @@ class AsyncRunner:
         replay = invocation.replay
         scope = _Scope(replay, self._bodies.execute)
         code: Coroutine[Any, Any, Any] = run_workflow(invocation, AsyncStep(scope))
-        if replay.takes_turns:
+        if scope.takes_turns:
             code = scope.code = WorkflowCode(code, scope.went_on)
-        main = scope.main = scope.loop.create_task(code)
-        main.add_done_callback(scope.main_ended)
+        scope.main_code = MainCode(code, scope.end)
+        main = scope.main = scope.loop.create_task(scope.main_code)
         try:
             await scope.ended
             if replay.op is None:
@@ -46,10 +47,12 @@ class AsyncRunner:
         finally:
             replay.is_abandoned = True
             scope.close()
-            if not main.done() or scope.behind():
-                name, is_cancelled = invocation.workflow.name, scope.is_cancelled
-                await self._unwinding.unwind(name, main, scope.behind, is_cancelled=is_cancelled)
-            scope.let_go(main)
+            try:
+                if not main.done() or scope.has_behind:
+                    name, is_cancelled = invocation.workflow.name, scope.is_cancelled
+                    await self._unwinding.unwind(name, main, scope.behind, is_cancelled=is_cancelled)
+            finally:
+                scope.let_go(main)
 
 
 class _Scope:
@@ -57,36 +60,37 @@ class _Scope:
 
     def __init__(self, replay: Replay, execute: Callable[[Body], Awaitable[Any]]) -> None:
         self.loop = asyncio.get_running_loop()
+        self.takes_turns = replay.takes_turns
         self.ended: asyncio.Future[None] = self.loop.create_future()
         """Done when the op is known, the workflow function has ended, or a body that outlived it was cancelled."""
         self.not_awaited: dict[str, None] = {}
         self.main: asyncio.Task[Any] | None = None
         """The task of the workflow function."""
+        self.main_code: MainCode | None = None
+        """Its code."""
         self.code: WorkflowCode | None = None
-        """Its code, where that may go on from step to step."""
+        """The same, where that may go on from step to step."""
         self.is_cancelled = False
         """Whether that task has cancelled itself, as the op is known."""
         self._replay = replay
         self._execute = execute
         self._parked: set[asyncio.Task[Any]] = set()
         self._waiting_for_body = False
-        self._turn = asyncio.Lock() if replay.takes_turns else None
+        self._turn = asyncio.Lock() if self.takes_turns else None
         self._pending = 0
         self._is_unsure = False
         self._thread = get_ident()
         self._body: asyncio.Task[Any] | None = None
         self._nested: NestedWait | None = None
 
-    def main_ended(self, main: asyncio.Task[Any]) -> None:
-        """The workflow function has ended. What an unwound one raises has been judged: asyncio need not warn."""
-        if not main.cancelled():
-            main.exception()
+    def end(self) -> None:
+        """The workflow function has ended, or need not be waited for."""
         if not self.ended.done():
             self.ended.set_result(None)
 
     def begin(self, call: StepCall) -> str:
         """The step id of a call; one that comes after the end is not refused but never resolves."""
-        if self._replay.is_closed:
+        if self._replay.op is not None:
             return ""
         if not self._is_in_main():
             self._has_company()
@@ -158,27 +162,25 @@ class _Scope:
         if self._replay.is_executing:
             self._waits(task, call)
         del task  # see let_go
-        return await self._never(is_main=is_main)
-
-    def _never(self, *, is_main: bool) -> asyncio.Future[Any]:
-        """What a call waits for that does not go on.
-
-        A call of the workflow function itself that has ended the invocation cancels the function at once: it has
-        mostly ended then when the runner hears of the op, and is not waited for.
-        """
-        never: asyncio.Future[Any] = self.loop.create_future()
         if is_main and self._replay.is_closed and not self.is_cancelled:
-            assert self.main is not None
-            self.is_cancelled = True
-            never.add_done_callback(self._look)
-            self.main.cancel()
-        return never
+            self._cancel_main()
+            raise asyncio.CancelledError
+        return await self.loop.create_future()
 
-    def _look(self, _: object = None) -> None:
+    def _cancel_main(self) -> None:
+        """A call of the workflow function itself has ended the invocation, and the function ends with it: it has mostly
+        ended then when the runner hears of the op, and is not waited for.
+        """
+        assert self.main is not None
+        assert self.main_code is not None
+        self.is_cancelled = True
+        self.main.cancel()
+        self.main_code.cancelled()
+
+    def _look(self) -> None:
         """Whether the invocation has ended."""
-        over = self._replay.is_closed or (self._waiting_for_body and not self._replay.is_executing)
-        if over and not self.ended.done():
-            self.ended.set_result(None)
+        if self._replay.is_closed or (self._waiting_for_body and not self._replay.is_executing):
+            self.end()
 
     async def _in_turn(self, turn: asyncio.Lock, call: StepCall, step_id: str) -> Any:
         """As without turns, after the calls that came before; the code after a call goes on before the next has its."""
@@ -215,8 +217,7 @@ class _Scope:
     def _refuse_nested(self, inner: str) -> None:
         """The body that is executed waits for a call, which waits for it."""
         self._replay.refuse_nested_wait(inner)
-        if not self.ended.done():
-            self.ended.set_result(None)
+        self.end()
 
     async def body_ended(self) -> None:
         """Waits for the body of a step that goes on after the workflow function has returned or raised.
@@ -236,6 +237,11 @@ class _Scope:
             self._nested.close()
             self._nested = None
 
+    @property
+    def has_behind(self) -> bool:
+        """Whether there are such tasks as `behind` returns."""
+        return bool(self._parked) and bool(self.behind())
+
     def behind(self) -> set[asyncio.Task[Any]]:
         """The tasks that the workflow function has left at a step call which never returns."""
         return {task for task in self._parked if not task.done()}
@@ -245,11 +251,21 @@ class _Scope:
 
         What is freed so needs no look for garbage, which would cost more than all the rest of an invocation.
         """
-        if main.done() and not self.behind():
-            self.main = None
+        if not main.done():
+            main.add_done_callback(_heard)
+            return
+        _heard(main)
+        if not self.has_behind:
+            self.main = self.main_code = None
             self._parked.clear()
             if self.code is not None:
                 self.code.let_go()
+
+
+def _heard(main: asyncio.Task[Any]) -> None:
+    """What an unwound function raises has been judged: asyncio need not warn."""
+    if not main.cancelled():
+        main.exception()
 
 
 def _given(value: Any) -> Generator[Any, Any, Any]:
