@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from http import HTTPStatus
+from itertools import takewhile
 from typing import NamedTuple
 
 from ..protocol import LowerNames, usable_request_id
 
 MAX_HEAD_BYTES = 64 * 1024
+
+_END = b"\r\n"
+
+_Parsed = tuple[str, str, LowerNames]
+"""Method, version and fields."""
 
 
 class HttpFault(Exception):
@@ -33,19 +39,70 @@ class Head(NamedTuple):
     @property
     def expects_continue(self) -> bool:
         """Whether the client waits for `100 Continue` before it sends the body."""
-        return self.headers.get("expect", "").lower() == "100-continue"
+        expected = self.headers.get("expect")
+        return expected is not None and expected.lower() == "100-continue"
 
 
-def parse_head(data: bytes) -> Head:
-    """The head before the empty line. Raises HttpFault for what is ambiguous or not HTTP/1."""
+class HeadParser:
+    """Parses the heads of one connection. The lines that its first two begin with alike are parsed once for all."""
+
+    def __init__(self) -> None:
+        self._first: bytes | None = None
+        """The first head, until there is a second one."""
+        self._is_new = True
+        self._same = b""
+        """What the first two began with, whole lines with their ends; and what it was parsed to."""
+        self._parsed: _Parsed
+
+    def parse(self, data: bytes) -> Head:
+        """The head before the empty line. Raises HttpFault for what is ambiguous or not HTTP/1."""
+        if self._same and data.startswith(self._same):
+            method, version, same = self._parsed
+            headers = LowerNames(same)
+            _add_fields(headers, data[len(self._same) :].decode("latin-1"))
+        else:
+            method, version, headers = _parsed(data)
+            if self._is_new:
+                self._learn(data)
+        connection = headers.get("connection")
+        if connection is None:
+            keep_alive = version == "HTTP/1.1"
+        elif version == "HTTP/1.1":
+            keep_alive = "close" not in connection.lower()
+        else:
+            keep_alive = "keep-alive" in connection.lower()
+        return Head(method, headers, keep_alive, _body_length(headers))
+
+    def _learn(self, data: bytes) -> None:
+        if self._first is None:
+            self._first = data
+            return
+        pairs = zip(self._first.split(_END), data.split(_END), strict=False)
+        alike = [line for line, other in takewhile(lambda pair: pair[0] == pair[1], pairs)]
+        self._first, self._is_new = None, False
+        if alike:
+            self._same = _END.join((*alike, b""))
+            self._parsed = _parsed(_END.join(alike))
+
+
+def _parsed(data: bytes) -> _Parsed:
     text = data.decode("latin-1")
-    request_line, *lines = text.split("\r\n")
+    request_line, end, fields = text.partition("\r\n")
     parts = request_line.split(" ")
     if len(parts) != 3 or parts[2] not in ("HTTP/1.1", "HTTP/1.0"):
         raise HttpFault(400, "not an HTTP/1.1 request")
-    if text.count("\n") != len(lines) or text.count("\r") != len(lines):
+    if "\n" in request_line or "\r" in request_line:
         raise HttpFault(400, "malformed header")
     headers = LowerNames()
+    if end:
+        _add_fields(headers, fields)
+    return parts[0], parts[2], headers
+
+
+def _add_fields(headers: LowerNames, text: str) -> None:
+    lines = text.split("\r\n")
+    if text.count("\n") != len(lines) - 1 or text.count("\r") != len(lines) - 1:
+        raise HttpFault(400, "malformed header")
     for line in lines:
         name, separator, value = line.partition(":")
         if not separator or not name or name != name.strip():
@@ -53,9 +110,6 @@ def parse_head(data: bytes) -> Head:
         name = name.lower()
         value = value.strip(" \t")
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    connection = headers.get("connection", "").lower()
-    keep_alive = "close" not in connection if parts[2] == "HTTP/1.1" else "keep-alive" in connection
-    return Head(parts[0], headers, keep_alive, _body_length(headers))
 
 
 def _body_length(headers: dict[str, str]) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..protocol import MAX_BODY_BYTES
-from .http1 import MAX_HEAD_BYTES, Head, HttpFault, parse_chunk_size, parse_head
+from .http1 import MAX_HEAD_BYTES, Head, HeadParser, HttpFault, parse_chunk_size
 
 _END_OF_HEAD = b"\r\n\r\n"
 _END_OF_LINE = b"\r\n"
@@ -26,6 +26,7 @@ class RequestReader:
         """Of the request whose body is being read."""
         self.wants_continue = False
         """Whether the client waits for `100 Continue`; whoever sends it says so by setting this to False."""
+        self._heads = HeadParser()
         self._parts: list[bytes] = []
         self._size = 0
         self._needed = 1  # so many bytes must be there before anything more can be said
@@ -64,8 +65,9 @@ class RequestReader:
                     raise HttpFault(431, "the head of the request is too large")
                 self._wait(data, len(data) + 1)
                 return None
-            self.head = parse_head(data[:end])
-            self._judge(self.head)
+            head = self.head = self._heads.parse(data[:end])
+            if head.method != "POST" or "expect" in head.headers or (head.length or 0) > MAX_BODY_BYTES:
+                self._judge(head)
             data = data[end + len(_END_OF_HEAD) :]
         length = self.head.length
         if length is None:
@@ -122,7 +124,7 @@ class RequestReader:
         self._size, self._needed = len(data), needed
 
     def _done(self, head: Head, body: bytes, rest: bytes) -> Request:
-        self._wait(rest, 1)
+        self._parts, self._size, self._needed = ([rest] if rest else []), len(rest), 1
         self.head, self.wants_continue = None, False
         if self._trailer_bytes is not None:
             self._chunks, self._body_bytes, self._trailer_bytes = [], 0, None
