@@ -136,14 +136,13 @@ def in_view_of(not_awaited: Iterable[str], error: BaseException | None) -> BaseE
     return told
 
 
-def _refuse_not_awaited(user_id: str, arguments: Iterable[object]) -> None:
+def _refuse_not_awaited(user_id: str, argument: object) -> None:
     """A step that begins in the body of another one would wait for itself."""
-    for argument in arguments:
-        call = None if type(argument) in _HOLD_NO_CALL else _pending_in(argument)
-        if call is not None:
-            raise StepArgumentError(
-                f"step {call.name!r} was not awaited: await it before its result is given to step {user_id!r:.100}"
-            )
+    call = _pending_in(argument)
+    if call is not None:
+        raise StepArgumentError(
+            f"step {call.name!r} was not awaited: await it before its result is given to step {user_id!r:.100}"
+        )
 
 
 def _pending_in(argument: object) -> PendingStep[Any] | None:
@@ -178,9 +177,10 @@ class AsyncStepRunner:
 
     def run(self, id: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> StepCoroutine[Any]:
         """As `Step.run`. An async `fn` is awaited on the loop; any other is executed in a thread."""
-        _refuse_not_awaited(id, args)
-        if kwargs:
-            _refuse_not_awaited(id, kwargs.values())
+        for arguments in (args, kwargs.values()) if kwargs else (args,):
+            for argument in arguments:
+                if type(argument) not in _HOLD_NO_CALL:
+                    _refuse_not_awaited(id, argument)
         return PendingStep(self._scope, run_call(id, fn, args, kwargs, self._max_attempts))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from .async_runner import AsyncRunner
@@ -21,6 +21,7 @@ from .protocol import (
     SIGNATURE_HEADER,
     ExecuteRequest,
     IntrospectRequest,
+    LowerNames,
     dry_answer,
     error_answer,
     introspect_answer,
@@ -53,7 +54,7 @@ class Endpoint:
         self,
         workflows: Mapping[str, Workflow],
         *,
-        keys: Callable[[], Sequence[str]],
+        keys: Callable[[], Iterable[str]],
         clock: Callable[[], float],
         background: Background,
         capture_input: bool,
@@ -75,17 +76,17 @@ class Endpoint:
         """Answers a request in this thread; async workflows run on the background loop."""
         return self._answer(self._open(body, headers))
 
-    async def handle_async(self, body: bytes, headers: Mapping[str, str]) -> Answer:
+    def handle_async(self, body: bytes, headers: Mapping[str, str]) -> Coroutine[Any, Any, Answer]:
         """Answers a request on the running loop; sync workflows run in a thread."""
-        return await self._answer_async(self._open(body, headers))
+        return self._answer_async(self._open(body, headers))
 
     def answer(self, request: str) -> Answer:
         """Answers a request that came without an envelope, as `handle` does: the caller vouches for it."""
         return self._answer(self._opened(request))
 
-    async def answer_async(self, request: str) -> Answer:
+    def answer_async(self, request: str) -> Coroutine[Any, Any, Answer]:
         """The same on the running loop."""
-        return await self._answer_async(self._opened(request))
+        return self._answer_async(self._opened(request))
 
     def decoded(self, output: Any) -> Any:
         """The output of a run, as the workflow function has returned it."""
@@ -117,7 +118,7 @@ class Endpoint:
     def _open(self, body: bytes, headers: Mapping[str, str]) -> Invocation | Answer:
         """What a request asks to execute; the answer where it asks for something else, or is refused."""
         began = time.monotonic()
-        named = lower_names(headers)
+        named = headers if type(headers) is LowerNames else lower_names(headers)
         try:
             text = open_envelope(body, named.get(SIGNATURE_HEADER), self._keys(), self._clock())
             return self._read(text, named.get, began)

@@ -85,7 +85,7 @@ class StepWatch:
         them. What the run is to fail with, if it must.
         """
         last = self._lost_steps.known(self._run)
-        if last is None or not self._is_lost(last, asked) or last.in_a_row + 1 < MOST_IN_A_ROW:
+        if last is None or last.in_a_row + 1 < MOST_IN_A_ROW or not self._is_lost(last, asked):
             return None
         self._lost_steps.forget(self._run)
         return NonDeterminismError(last.step_id, step_id, MOST_IN_A_ROW)

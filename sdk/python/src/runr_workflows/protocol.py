@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -66,7 +66,7 @@ class ExecuteRequest:
     dry: bool = False
 
 
-def open_envelope(body: bytes, header: str | None, keys: Sequence[str], now: float) -> str:
+def open_envelope(body: bytes, header: str | None, keys: Iterable[str], now: float) -> str:
     """The verified request text of a body.
 
     `header` is the value of X-RunR-Signature or None, `now` unix seconds. Raises RequestRefused, whose `status` is
@@ -176,10 +176,10 @@ def _execute(request: dict[str, Any]) -> ExecuteRequest:
         parent_run_id=run.get("parent_run_id"),
         replay=run.get("replay") is True,
         test=run.get("test") is True,
-        event=cast(Event[Any], event),
+        event=cast("Event[Any]", event),
         steps=steps,
-        max_ops=_count(request, "max_ops") or 1,
-        budget_ms=_count(request, "budget_ms"),
+        max_ops=(_count(request, "max_ops") or 1) if "max_ops" in request else 1,
+        budget_ms=_count(request, "budget_ms") if "budget_ms" in request else None,
         dry=request.get("dry") is True,
     )
 

@@ -124,7 +124,7 @@ class Replay:
 
     def stored(self, step_id: str) -> Mapping[str, Any] | None:
         """The stored result of the step, for `recall`; None without one, or where no step goes on any more."""
-        if self.is_closed or self._owner is not None:
+        if self.op is not None or self._owner is not None:
             return None
         return self._memo.get(step_id)
 
@@ -137,7 +137,8 @@ class Replay:
 
     def begin(self, call: StepCall) -> str:
         """The step id of a call, in call order. Refuses a call from inside a body, so that user code cannot go on."""
-        self.refuse_nested(call, "called")
+        if self._outer_step() is not None:
+            self.refuse_nested(call, "called")
         if self.is_closed:
             raise StepInterrupt
         return self._ids.assign(call.user_id)
@@ -204,7 +205,7 @@ class Replay:
         where = executing.get()
         if where is not None and where[0] is self:
             return where[1]
-        return self._owner if self.is_executing and not self._parallel else None
+        return None if self._parallel or not self.is_executing else self._owner
 
     def _enter(self, step_id: str) -> None:
         """The body of a step is about to be executed."""
@@ -229,6 +230,8 @@ class Replay:
     def recall(self, call: StepCall, step_id: str, stored: Mapping[str, Any]) -> Any:
         """What a call returns whose step has this stored result. Raises StepError for one that failed for good."""
         self.recalled += 1
+        if stored.get("status") == "completed":
+            return stored.get("output")
         return self._result(call, step_id, stored)
 
     def _result(self, call: StepCall, step_id: str, stored: Mapping[str, Any]) -> Any:
