@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from uuid import uuid4
 
+import pytest
+
 from services.core.store.database import Database
 from services.core.store.queries import queries
 from tests.support.doors import ALL_PARTS, DELIVER, deliver, delivery, fire, open_waits, st, waiting
@@ -120,3 +122,40 @@ async def test_s2_a_parked_run_stays_parked_over_an_event_and_not_over_its_own_t
     assert await st(rows, run) == "p"
     await fire(rows)
     assert await st(rows, run) == "q"
+
+
+_STATES = {
+    "waits": "update rt.live set prio = 5 where id = $1 returning 1",
+    "is held": "update rt.live set st = 'r', owner = 7 where id = $1 returning 1",
+    "is queued": "update rt.live set st = 'q', qk = rt.now() where id = $1 returning 1",
+    "is parked": "update rt.live set st = 'p' where id = $1 returning 1",
+    "stands behind a gate": "update rt.live set ga = 1, gv = 1, gb = 2 where id = $1 returning 1",
+    "has a slot": "update rt.live set ga = 1, gv = 1, slot = true where id = $1 returning 1",
+}
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("state", _STATES)
+async def test_one_event_for_one_wait_comes_to_the_same_as_a_batch(rows: LiveRows, state: str, named: bool) -> None:
+    event, found = uuid4(), []
+    alone = "select run, owner, ga, gb from rt.deliver_event_v1($1, $2, $3, $4)"
+    for by_itself in (True, False):
+        wait = rows.wait("e", sid="paid", seq=3, name="pay" if named else None, fields='{"event":"x"}', delay_ms=DAY_MS)
+        run = await rows.rest("w", [wait])
+        assert await rows.value(_STATES[state], run)
+        if by_itself:
+            (got,) = await rows.rows(alone, wait.id, run, '"göt"', event)
+        else:
+            (got,) = await rows.rows(DELIVER, [wait.id], ["c"], ['"göt"'], [None], [event])
+        assert got["run"] == run
+        live = dict(await rows.live(run) or {})
+        step = await rows.row("select * from rt.steps where run = $1", run)
+        assert step is not None
+        assert step["t0"] < step["t1"]
+        waited = (live["qk"] is None, await rows.value("select count(*) from rt.wait where run = $1", run))
+        others = {"id", "part", "qk", "owner", "started", "taken", "deadline"}
+        kept = {key: value for key, value in live.items() if key not in others}
+        stored = {key: value for key, value in step.items() if key not in ("run", "t0", "t1")}
+        found.append((got["owner"], got["ga"], got["gb"], waited, kept, stored))
+        assert await rows.rows(alone, wait.id, run, "1", event) == []
+    assert found[0] == found[1]

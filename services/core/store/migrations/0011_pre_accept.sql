@@ -92,6 +92,30 @@ begin
     return query select * from rt.deliver_v1(p_wait, p_status, p_output, p_error, p_event, p_traced);
 end $$;
 
+-- The same for one event and one wait for an event, untraced: what most events that resume anything come to. Three statements by
+-- keys cost a third of what the set-based one does.
+create function rt.deliver_event_v1(p_wait uuid, p_run uuid, p_output text, p_event uuid)
+returns table (run uuid, owner bigint, ga bigint, gb bigint) language plpgsql as $$
+#variable_conflict use_column
+declare
+    v_wait rt.wait;
+begin
+    perform from rt.live r where r.id = p_run for no key update;
+    delete from rt.wait w where w.id = p_wait returning w.* into v_wait;
+    if not found then return; end if;
+    insert into rt.steps (tenant, run, sid, seq, name, kind, status, output, error, input, event, child, att, t0, t1)
+        values (v_wait.tenant, v_wait.run, v_wait.sid, v_wait.seq, coalesce(v_wait.name, v_wait.sid), 'e', 'c', p_output, null,
+                v_wait.fields, p_event, null, 1, v_wait.created_at, rt.now())
+        on conflict do nothing;
+    return query
+        update rt.live r set
+            mail  = r.mail + 1,
+            bytes = r.bytes + octet_length(p_output),
+            st    = case when r.st in ('r', 'q', 'b', 'p') then r.st else rt.ready_st(r.ga, r.slot) end,
+            qk    = case when r.st in ('r', 'q', 'b', 'p') then r.qk else rt.queue_key(r.prio) end
+        where r.id = p_run returning r.id, r.owner, r.ga, r.gb;
+end $$;
+
 -- Which of these runs are stored already, and of which workflow: for starts that are asked for again under the same id.
 create function rt.stored_runs_v1(p_tenant int[], p_id uuid[])
 returns table (tenant int, run uuid, project text, workflow text) language plpgsql as $$
@@ -169,6 +193,7 @@ declare
     v_plain bool := true;
     v_wait uuid[]; v_run uuid[]; v_place int[]; v_status text[]; v_payload text[]; v_event uuid[];
     v_got uuid[]; v_got_place int[];
+    v_at int;
     v_row record;
 begin
     e_name := rt.spread(e_name, v_n);
@@ -204,7 +229,7 @@ begin
                   where w.event = e_name[k.place + 1] and (w.kind = 'e' or w.due_at is null or w.due_at > rt.now())
                   limit v_most + 1) f;
     end if;
-    if v_wait is not null and v_plain then
+    if cardinality(v_wait) > 1 and v_plain then
         v_plain := not exists (select from unnest(v_place) p(place) group by p.place having count(*) > v_most_each)
             and (select sum(octet_length(e_data[p.place + 1])) from unnest(v_place) p(place)) <= v_most_bytes;
     end if;
@@ -220,7 +245,19 @@ begin
     end if;
     came_of := 'done';
     return next;
-    if v_wait is not null then
+    if cardinality(v_wait) = 1 and not p_traced then
+        v_at := v_place[1] + 1;
+        select d.run, d.owner, d.ga, d.gb into run, owner, ga, gb
+            from rt.deliver_event_v1(v_wait[1], v_run[1], '{"id":"' || e_ulid[v_at] || '","name":' || to_json(e_name[v_at]) || ',"data":'
+                                     || e_data[v_at] || ',"ts":' || e_ts[v_at] || '}', e_id[v_at]) d;
+        if found then
+            places := v_place;
+            return next;
+            e_effects[v_at] := overlay(
+                e_effects[v_at] placing '"resumed": 1, "resumed_runs": ["' || run || '"]'
+                from position('"resumed": 0' in e_effects[v_at]) for 12);
+        end if;
+    elsif v_wait is not null then
         select array_agg('{"id":"' || e_ulid[p.place + 1] || '","name":' || to_json(e_name[p.place + 1]) || ',"data":'
                          || e_data[p.place + 1] || ',"ts":' || e_ts[p.place + 1] || '}' order by p.n),
                array_agg(e_id[p.place + 1] order by p.n)
