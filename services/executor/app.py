@@ -113,7 +113,7 @@ class Settings:
 
 def build(settings: Settings, runtime: Runtime, probe: Probe | None = None) -> list[Component]:
     """The components of the executor, lowest dependency first; opens nothing."""
-    database = Database(settings.database.url, name="runr-executor", size=4)
+    database = Database(settings.database.url, name="runr-executor", size=6)
     bus = Bus(settings.nats.url, prefix=settings.nats.prefix, client_name="runr-executor")
     calls = FunctionCalls(settings.functions, runtime.clock)
     sealer = Sealer(settings.encryption.key, retired=settings.encryption.former)

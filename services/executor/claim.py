@@ -11,8 +11,7 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, contextmanager
 from uuid import UUID
 
 import asyncpg
@@ -29,6 +28,7 @@ from services.executor.load import load_leases
 from services.executor.remembered import Remembered, RememberedClaims
 from services.executor.slots import Slots
 from services.executor.spans import ExecutorSpans
+from services.executor.woken import Woken
 from services.executor.worker_stream.pool_claims import PoolClaims
 
 log = logging.getLogger(__name__)
@@ -45,25 +45,6 @@ _READ_BYTES = 8 * 1024 * 1024
 """What is read of claimed runs at once; those that are read go on while the others are."""
 _LOOK_SOON_S = 0.25
 _LOOK_LATE_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Woken:
-    """What came of timers: those that are still there, with the milliseconds until they are due; the runs that got
-    something; and rows of `rt.live`, of those that were claimed or that only workers serve.
-    """
-
-    left: list[tuple[UUID, int]]
-    fired: list[asyncpg.Record]
-    runs: list[asyncpg.Record]
-
-    @classmethod
-    def of(cls, rows: Sequence[asyncpg.Record]) -> Woken:
-        """Of what `rt.wake_v1` answers."""
-        (told,) = (row for row in rows if row["left_wait"] is not None)
-        left = [(UUID(int=wait.int), ms) for wait, ms in zip(told["left_wait"], told["left_ms"], strict=True)]
-        runs = [row["claimed"] for row in rows if row["claimed"] is not None]
-        return cls(left, [row for row in rows if row["run"] is not None], runs)
 
 
 class Claimer:
@@ -94,8 +75,8 @@ class Claimer:
         self.wants_hints: Callable[[], None] = lambda: None
         """Called when it has not enough hints any more."""
         self._wake = asyncio.Event()
-        self._one_by_one = asyncio.Lock()  # two at once would each take all the room
-        self._coming = 0  # claimed, and being read
+        self._one_by_one = asyncio.Lock()  # two at once would each take all the room, or a tenant's share twice
+        self._coming = 0  # kept for what is being claimed and read
         self._turn = 0
         self._arriving = arriving
         self._pools = pools
@@ -163,29 +144,52 @@ class Claimer:
             if self._hinted and self._free() > 0:
                 self._wake.set()  # the look came first
 
-    async def wake(self, waits: Sequence[UUID], asleep: Mapping[UUID, Asleep], *, traced: bool) -> Woken:
-        """Fire what is due of these timers, and take those of the runs that there is room for. `asleep`: what is
-        remembered of them. Raises Unavailable.
+    @property
+    def may_wake_ahead(self) -> bool:
+        """Whether `wake` may be asked for timers that are not due yet. Where tenants share the room none is kept for
+        them meanwhile.
+        """
+        return not self._shared
+
+    async def wake(self, waits: Sequence[UUID], asleep: Mapping[UUID, Asleep], *, ahead_ms: int, traced: bool) -> Woken:
+        """Fire these timers, and take those of the runs that there is room for: what is due within `ahead_ms` is
+        prepared now and is done when the last of it is due. `asleep`: what is remembered of the runs. Raises
+        Unavailable.
         """
         async with self._database.connection() as connection, AsyncExitStack() as alone:
-            await alone.enter_async_context(self._one_by_one)
+            if self._shared or self._free() < len(waits):
+                await alone.enter_async_context(self._one_by_one)  # who claims now may leave more room
             begun_ns = self._spans.now_ns()
-            room = max(0, min(self._free(), _BATCH))
+            room = max(0, min(self._free(), len(waits), _BATCH))
             shares = self._shares() if self._shared else (None, None, None)
-            rows: Sequence[asyncpg.Record] = await connection.fetch(
-                queries("executor")["wake"], self._owner, waits, traced, room, *shares
-            )
-            woken = Woken.of(rows)
-            runs = self._go_on([run for run in woken.runs if not run["pooled"]], asleep, begun_ns)
-            self._coming += len(runs)
-            if not self._shared:
-                await alone.aclose()  # others may claim while these are read
-            try:
+            with self._kept(room):
+                if not self._shared:
+                    await alone.aclose()  # others may claim meanwhile
+                rows: Sequence[asyncpg.Record] = await connection.fetch(
+                    queries("executor")["wake"], self._owner, waits, ahead_ms, traced, room, *shares
+                )
+                woken = Woken.of(rows)
+                runs = self._go_on([run for run in woken.runs if not run["pooled"]], asleep, begun_ns)
                 await self._take(connection, runs, begun_ns, found_by="timer")
-            finally:
-                self._coming -= len(runs)
-        self._pools.seen([run for run in woken.runs if run["pooled"]])
+                pooled = await self._claim_woken(connection, woken, asleep, begun_ns)
+        if len(woken.runs) < room:
+            self.has_room()
+        self._pools.seen(pooled)
         return woken
+
+    async def _claim_woken(
+        self, connection: asyncpg.Connection, woken: Woken, asleep: Mapping[UUID, Asleep], begun_ns: int
+    ) -> Sequence[asyncpg.Record]:
+        """Claim those of these runs that only workers serve, by what is remembered of them; the rest of them."""
+        pooled = [run for run in woken.runs if run["pooled"]]
+        known = [remembered for run in pooled if (remembered := asleep.get(run["id"])) is not None]
+        for each in known:
+            self.remembered.keep(each)
+        runs = [each.run for each in known]
+        resumed = await self._claim_remembered(connection, runs, len(runs), begun_ns, found_by="timer")
+        for run in runs:
+            self.remembered.take(run)  # whoever claims what is left may do more to it
+        return [run for run in pooled if run["id"] not in resumed]
 
     def _go_on(
         self, rows: Sequence[asyncpg.Record], asleep: Mapping[UUID, Asleep], begun_ns: int
@@ -203,8 +207,17 @@ class Claimer:
         return unread
 
     def _free(self) -> int:
-        """How many runs there is room for, beside those that are claimed and being read."""
+        """How many runs there is room for, beside what is kept for claims that are under way."""
         return self._room() - self._coming
+
+    @contextmanager
+    def _kept(self, room: int) -> Iterator[None]:
+        """Keep room for a claim until what it has taken is held."""
+        self._coming += room
+        try:
+            yield
+        finally:
+            self._coming -= room
 
     async def _claim_hinted(self) -> None:
         async with self._one_by_one:
@@ -217,9 +230,13 @@ class Claimer:
         runs = [self._hinted.popleft() for _ in range(min(_BATCH if self._shared else room, len(self._hinted)))]
         if had_enough and not self.has_enough:
             self.wants_hints()
+        with self._kept(min(room, len(runs))):
+            await self._claim_named(runs, room)
+
+    async def _claim_named(self, runs: Sequence[UUID], room: int) -> None:
         async with self._database.connection() as connection:
             begun_ns = self._spans.now_ns()
-            resumed = await self._claim_remembered(connection, runs, room, begun_ns)
+            resumed = await self._claim_remembered(connection, runs, room, begun_ns, found_by="hint")
             if resumed:
                 room -= len(resumed)
                 runs = [run for run in runs if run not in resumed]
@@ -233,7 +250,7 @@ class Claimer:
         self._pools.seen([row for row in rows if row["pooled"]])
 
     async def _claim_remembered(
-        self, connection: asyncpg.Connection, runs: Sequence[UUID], room: int, begun_ns: int
+        self, connection: asyncpg.Connection, runs: Sequence[UUID], room: int, begun_ns: int, *, found_by: str
     ) -> Collection[UUID]:
         """Claim those of which all is known but what they waited for; which they are."""
         tenures = self._by_memory.tenures(runs)
@@ -245,11 +262,11 @@ class Claimer:
                 connection, runs, room=room, most_of=most_of, most_bytes=whole_bytes(len(runs))
             )
             for lease in resumed.leases:
-                self._spans.claimed(lease, begun_ns, found_by="hint")
+                self._spans.claimed(lease, begun_ns, found_by=found_by)
                 self._accept(lease)
             if resumed.unread:
                 rows = await connection.fetch(queries("executor")["taken_over"], self._owner, resumed.unread)
-                await self._take(connection, rows, begun_ns, found_by="hint")
+                await self._take(connection, rows, begun_ns, found_by=found_by)
         return resumed.runs
 
     async def _claim_whole(
@@ -272,8 +289,9 @@ class Claimer:
             begun_ns = self._spans.now_ns()
             room = min(self._free(), _BATCH)
             most = self._most_of() if self._shared else None
-            rows = await self._pools.claim(connection, self._owner, room, most=most, everywhere=everywhere)
-            await self._take(connection, rows, begun_ns, found_by="look" if everywhere else "hint")
+            with self._kept(max(0, room)):
+                rows = await self._pools.claim(connection, self._owner, room, most=most, everywhere=everywhere)
+                await self._take(connection, rows, begun_ns, found_by="look" if everywhere else "hint")
         await asyncio.sleep(0)  # what was accepted begins, and spends its credits, before the next claim counts them
         return bool(rows)
 
@@ -314,10 +332,11 @@ class Claimer:
             found = False
             if quota:
                 begun_ns = self._spans.now_ns()
-                rows = await connection.fetch(
-                    queries("executor")["claim_oldest"], self._owner, list(quota), list(quota.values()), room
-                )
-                found = await self._take(connection, rows, begun_ns, found_by="look")
+                with self._kept(max(0, room)):
+                    rows = await connection.fetch(
+                        queries("executor")["claim_oldest"], self._owner, list(quota), list(quota.values()), room
+                    )
+                    found = await self._take(connection, rows, begun_ns, found_by="look")
         taken = Counter(row["tenant"] for row in rows)
         short = {tenant for tenant in waiting if taken[tenant] >= quota.get(tenant, 0)}
         self._more_waits = bool(short)

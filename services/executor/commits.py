@@ -72,7 +72,7 @@ class Commits:
 
         Raises Fenced when the lease is lost.
         """
-        told_s = time.monotonic()
+        told_s = time.monotonic() - (cause.ago_s if isinstance(cause, Answered | Reported) else 0.0)
         decision, item = self._decide(lease, cause, told_s)
         if item.wait_rows and isinstance(cause, Answered | Reported):
             refused = await self._room.faults(item.wait_rows)

@@ -13,6 +13,7 @@ from services.core.runtime.clock import Clock
 from services.core.runtime.off_loop import SMALL_BYTES, OffLoop
 from services.core.runtime.settings import FunctionSettings, WorkflowLimits
 from services.core.runtime.traceparent import headers as trace_headers
+from services.executor.asked import asked_s_ago
 from services.executor.current_definitions import CurrentDefinitions
 from services.executor.endpoint import endpoint_of
 from services.executor.function_client import FunctionClient, Target, WrittenHeaders
@@ -55,6 +56,7 @@ class Invoker:
 
     async def invoke(self, lease: Lease, traceparent: str | None) -> Answered | FunctionFailed:
         """Send one execute request for the run and answer what happened."""
+        sent_s = self._clock.monotonic()
         try:
             ops = await self._ask(lease, traceparent)
         except FunctionFault as fault:
@@ -67,7 +69,7 @@ class Invoker:
             await self._definitions.follow(lease)
         checked = tuple(startable(lease, op) for op in ops)
         repeated = frozenset(op.id for op in checked if not isinstance(op, RunCompleted | RunFailed)) & lease.memo.ids
-        return Answered(checked, repeated, self._draw())
+        return Answered(checked, repeated, self._draw(), ago_s=asked_s_ago(ops, sent_s, self._clock))
 
     def _draw(self) -> float:
         """The random part of a backoff."""

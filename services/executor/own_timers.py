@@ -13,6 +13,7 @@ import asyncio
 import heapq
 import logging
 from collections.abc import Callable
+from math import ceil
 from typing import NamedTuple
 from uuid import UUID
 
@@ -22,14 +23,21 @@ from services.core.engine.hints import Hints
 from services.core.engine.run_traces import RunTraces
 from services.core.store.database_clock import DatabaseClock
 from services.executor.asleep import Asleep
-from services.executor.claim import Claimer, Woken
+from services.executor.claim import Claimer
+from services.executor.woken import Woken
 
 log = logging.getLogger(__name__)
 
 _MOST = 20_000
 _BATCH = 256
-_AT_ONCE = 2
-"""While the runs of one call are read, the next call fires more."""
+_AT_ONCE = 3
+"""Calls of the database under way: each waits until the last of its timers is due."""
+_AHEAD_MS = 8.0
+"""So long before a timer is due the database is asked to fire it: it waits with the commit."""
+_SPAN_MS = 4.0
+"""Timers that are due within so long are fired together, when the last of them is due."""
+_ERROR_MS = 2
+"""About how far the estimates of the database's clock are off."""
 _KEPT_BYTES = 16 * 1024 * 1024
 _AGAIN_MS = (2, 5, 20, 50, 200)
 """Pauses before a timer is tried again whose run another transaction holds. Then it is left to the schedulers."""
@@ -86,12 +94,13 @@ class OwnTimers:
             while True:
                 await self._until_due()
                 await self._turns.acquire()
-                group.create_task(self._in_turn(self._take_due()), name="timers-due")
+                due, ahead_ms = self._take_due()
+                group.create_task(self._in_turn(due, ahead_ms), name="timers-due")
 
     async def _until_due(self) -> None:
         while True:
             self._nearer.clear()
-            pause_s = None if not self._heap else (self._heap[0].due_ms - self._clock.certain_ms()) / 1_000
+            pause_s = None if not self._heap else (self._heap[0].due_ms - self._ahead_of_ms()) / 1_000
             if pause_s is not None and pause_s <= 0:
                 return
             try:
@@ -100,9 +109,12 @@ class OwnTimers:
             except TimeoutError:
                 pass
 
-    async def _in_turn(self, due: dict[UUID, Timer]) -> None:
+    def _ahead_of_ms(self) -> float:
+        return self._clock.certain_ms() + (_AHEAD_MS if self._claimer.may_wake_ahead else 0.0)
+
+    async def _in_turn(self, due: dict[UUID, Timer], ahead_ms: int) -> None:
         try:
-            await self._fire(due)
+            await self._fire(due, ahead_ms)
         except Unavailable:
             log.warning("timers are left to the schedulers: the database is away")
         except Exception:
@@ -116,18 +128,22 @@ class OwnTimers:
         if self._heap[0] is timer:
             self._nearer.set()
 
-    def _take_due(self) -> dict[UUID, Timer]:
+    def _take_due(self) -> tuple[dict[UUID, Timer], int]:
+        """Timers, and in how many milliseconds the last of them will be due."""
         now_ms = self._clock.certain_ms()
+        first_ms = self._heap[0].due_ms if self._heap else now_ms
+        # What is late does not wait for what is not due.
+        until_ms = now_ms if first_ms <= now_ms else first_ms + _SPAN_MS
         due: dict[UUID, Timer] = {}
-        while self._heap and self._heap[0].due_ms <= now_ms and len(due) < _BATCH:
+        while self._heap and self._heap[0].due_ms <= until_ms and len(due) < _BATCH:
             timer = heapq.heappop(self._heap)
             self._kept_bytes -= 0 if timer.asleep is None else timer.asleep.size
             due[timer.wait] = timer
-        return due
+        return due, max(0, ceil(until_ms - now_ms)) + _ERROR_MS if self._claimer.may_wake_ahead else 0
 
-    async def _fire(self, due: dict[UUID, Timer]) -> None:
+    async def _fire(self, due: dict[UUID, Timer], ahead_ms: int) -> None:
         asleep = {timer.run: timer.asleep for timer in due.values() if timer.asleep is not None}
-        woken = await self._claimer.wake(list(due), asleep, traced=self._traces.enabled)
+        woken = await self._claimer.wake(list(due), asleep, ahead_ms=ahead_ms, traced=self._traces.enabled)
         now_ms = self._clock.unix_ms()
         for wait, left_ms in woken.left:
             timer = due[wait]

@@ -11,9 +11,9 @@ import pytest
 from services.core.domain.run import Status
 from services.core.runtime.settings import LeaseSettings
 from services.core.store.queries import queries
-from services.executor.claim import Woken
+from services.executor.woken import Woken
 from tests.support.engine import ScriptedFunctions as Functions
-from tests.support.engine import database, executing, kill, make_incarnation, postgres_url
+from tests.support.engine import database, executing, kill, make_incarnation, postgres_url, slow_commits
 from tests.support.fake_function import Answer, Request, completed, replaying, sleep, wait_for_event
 from tests.support.hand import ALL_PARTS, Hand
 from tests.support.live_rows import DAY_MS, LiveRows, Recorder, recorder, rows, until
@@ -68,6 +68,20 @@ class TestExecutor:
             release.set()
             await ended(hand, [run, holder])
 
+    async def test_the_room_of_a_run_is_kept_while_its_timer_is_fired(self, hand: Hand, rows: LiveRows) -> None:
+        await hand.declare(SLEEPER, {"name": "other", "retries": 0})
+        scripts = {"sleeper": replaying(sleep("z", "300ms")), "other": replaying()}
+        async with executing(hand.database, scripts, own_timers=True, slots=1) as (executor, _):
+            run = await hand.start("sleeper")
+            async with slow_commits(hand.database, f"t_{hand.tenant}.steps") as stopped:
+                await stopped()
+                other = await hand.start("other")
+                executor.hint([other])
+                for _ in range(20):  # it looks, too
+                    await rows.value("select pg_sleep(0.03)")
+                    assert await rows.status(other) is Status.QUEUED
+            await ended(hand, [run, other])
+
     async def test_one_that_was_resumed_meanwhile_is_left_alone(self, hand: Hand, rows: LiveRows) -> None:
         await hand.declare({**SLEEPER, "cancel_on": [{"event": "stop"}]})
         async with executing(hand.database, {"sleeper": replaying(sleep("z", "150ms"))}, own_timers=True):
@@ -115,7 +129,9 @@ class TestExecutor:
             run = await hand.start("sleeper")
             await until(lambda: rows.value("select st = 's' from rt.live where id = $1", run))
             wait = await rows.value("update rt.wait set due_at = rt.now() where run = $1 returning id", run)
-            answer = await rows.rows(queries("executor")["wake"], executor.owner.id, [wait], False, 1, None, None, None)
+            answer = await rows.rows(
+                queries("executor")["wake"], executor.owner.id, [wait], 0, False, 1, None, None, None
+            )
             assert [row["id"] for row in Woken.of(answer).runs] == [run]
             await ended(hand, [run])
         assert await rows.status(run) is Status.COMPLETED
@@ -125,8 +141,12 @@ class TestExecutor:
 class TestWake:
     """`rt.wake_v1`."""
 
-    async def wake(self, rows: LiveRows, owner: int, waits: Sequence[uuid.UUID], room: int = 10) -> Woken:
-        answer = await rows.rows(queries("executor")["wake"], owner, list(waits), False, room, None, None, None)
+    async def wake(
+        self, rows: LiveRows, owner: int, waits: Sequence[uuid.UUID], room: int = 10, ahead_ms: int = 0
+    ) -> Woken:
+        answer = await rows.rows(
+            queries("executor")["wake"], owner, list(waits), ahead_ms, False, room, None, None, None
+        )
         return Woken.of(answer)
 
     async def asleep(self, rows: LiveRows, delay_ms: int, **start: object) -> tuple[uuid.UUID, uuid.UUID]:
@@ -155,6 +175,28 @@ class TestWake:
         assert left == wait
         assert 50_000 < left_ms <= 60_000
         assert await rows.status(run) is Status.SLEEPING
+
+    async def test_what_is_due_soon_is_done_when_it_is_due(self, rows: LiveRows) -> None:
+        owner = await rows.owner()
+        (run, first), (other, last) = await self.asleep(rows, 0), await self.asleep(rows, 400)
+        due = await rows.value("select due_at from rt.wait where id = $1", last)
+        waking = asyncio.create_task(self.wake(rows, owner, [first, last], ahead_ms=1_000))
+        seen = [await rows.status(run)]
+        while not waking.done():
+            seen.append(await rows.status(run))
+            if await rows.value("select rt.now() < $1", due):
+                assert seen[-1] is Status.SLEEPING  # nobody sees it before
+        woken = await waking
+        assert len(seen) > 1
+        assert {row["id"] for row in woken.runs} == {run, other}
+        assert woken.left == []
+        assert await rows.value("select bool_and(t1 >= t0 + interval '400 ms') from rt.steps where run = $1", other)
+
+    async def test_what_is_due_later_than_that_does_not_keep_it(self, rows: LiveRows) -> None:
+        (run, near), (_, far) = await self.asleep(rows, 0), await self.asleep(rows, 60_000)
+        woken = await self.wake(rows, await rows.owner(), [near, far], ahead_ms=20)
+        assert [row["id"] for row in woken.runs] == [run]
+        assert [wait for wait, _ in woken.left] == [far]
 
     async def test_what_another_transaction_holds_stays(self, rows: LiveRows) -> None:
         (one, held), (other, free) = await self.asleep(rows, 0), await self.asleep(rows, 0)
@@ -213,7 +255,7 @@ class TestWake:
     async def test_where_tenants_share_each_takes_its_share(self, rows: LiveRows) -> None:
         owner = await rows.owner()
         waits = [(await self.asleep(rows, 0))[1] for _ in range(5)]
-        answer = await rows.rows(queries("executor")["wake"], owner, waits, False, 10, [rows.tenant], [2], 9)
+        answer = await rows.rows(queries("executor")["wake"], owner, waits, 0, False, 10, [rows.tenant], [2], 9)
         woken = Woken.of(answer)
         assert (len(woken.fired), len(woken.runs)) == (5, 2)
 
@@ -222,5 +264,5 @@ async def test_one_far_timer_does_not_keep_the_others_of_its_batch_from_firing(r
     """As where Postgres's clock was set back while it was kept."""
     far, near = await rows.asleep(26 * DAY_MS), await rows.asleep(0)
     waits = [await rows.value("select id from rt.wait where run = $1", run) for run in (far, near)]
-    told = await rows.rows(queries("executor")["wake"], await rows.owner(), waits, False, 10, None, None, None)
+    told = await rows.rows(queries("executor")["wake"], await rows.owner(), waits, 0, False, 10, None, None, None)
     assert [row["id"] for row in Woken.of(told).runs] == [near]

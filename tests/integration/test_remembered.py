@@ -28,7 +28,7 @@ from services.executor.remembered import Remembered, RememberedClaims, Resumed
 from services.executor.worker_stream.pool_claims import PoolClaims
 from services.executor.worker_stream.sessions import WorkerSessions
 from tests.support.engine import database, executing, postgres_url
-from tests.support.fake_function import Request, completed, replaying, wait_for_event
+from tests.support.fake_function import Request, completed, replaying, sleep, wait_for_event
 from tests.support.hand import Hand
 from tests.support.live_rows import DAY_MS, LiveRows, rows, until
 from tests.support.pipeline import owner, pipeline
@@ -296,6 +296,26 @@ async def test_a_worker_goes_on_with_a_run_that_was_not_read(hand: Hand, rows: L
             await one.op(again.key, 1, {"op": "run_completed", "output": 1}, last=True)
             await one.ack()
             assert request["steps"]["go"]["output"]["data"] == {"n": 7}
+            if request["steps"]["a"]["output"] == "kept":
+                return
+    pytest.fail("each time the run was read")
+
+
+async def test_a_worker_goes_on_with_a_run_that_has_slept_and_was_not_read(hand: Hand, rows: LiveRows) -> None:
+    async with stream_executor(hand.database, hand.tenant, own_timers=True) as executor, worker(executor) as one:
+        for _ in range(_TRIES):
+            run = await hand.start("work")
+            executor.incarnation.hint([run])
+            execute, _ = await one.execute()
+            await one.op(execute.key, 1, completed("a", "kept"))
+            await one.ack()
+            await one.op(execute.key, 2, sleep("z", "300ms"), last=True)
+            await one.ack()
+            await rows.value(_MARKED, run)
+            again, request = await one.execute()
+            await one.op(again.key, 1, {"op": "run_completed", "output": 1}, last=True)
+            await one.ack()
+            assert request["steps"]["z"] == {"status": "completed", "output": None}
             if request["steps"]["a"]["output"] == "kept":
                 return
     pytest.fail("each time the run was read")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from services.core.domain.function_answer import SdkInfo, parse_answer, parse_introspection
+from services.core.domain.function_answer import SdkInfo, parse_answer, parse_introspection, parse_op
 from services.core.domain.op import (
     BadStep,
     EventToSend,
@@ -89,6 +89,21 @@ class TestOps:
     def test_sleep(self, fields: dict[str, Any], for_ms: int | None, until_ms: int | None) -> None:
         parsed = read({"op": "sleep", "id": "nap", **fields})
         assert parsed == Sleep(id="nap", name="nap", for_ms=for_ms, until_ms=until_ms)
+
+    @pytest.mark.parametrize(
+        ("asked_at", "asked_ms"),
+        [
+            (1_791_626_400_000, 1_791_626_400_000.0),
+            (1_791_626_400_000.25, 1_791_626_400_000.25),
+            *((wrong, None) for wrong in ("now", True, None, -1, 10**400, [0])),
+        ],
+    )
+    def test_a_sleep_says_when_it_was_asked_for_or_nothing(self, asked_at: object, asked_ms: float | None) -> None:
+        op = {"op": "sleep", "id": "nap", "duration": "5s"}
+        expected = Sleep(id="nap", name="nap", for_ms=5000, asked_ms=asked_ms)
+        body = json.dumps({"runr_workflow": "v1", "asked_at": asked_at, "ops": [op]}).encode()
+        assert parse_answer(200, body, limits=LIMITS) == [expected]
+        assert parse_op(json.dumps({**op, "asked_at": asked_at}).encode(), limits=LIMITS) == expected
 
     def test_wait_for_event(self) -> None:
         op = {"op": "wait_for_event", "id": "w", "event": "order.shipped", "timeout": "3d", "lookback": "1h"}

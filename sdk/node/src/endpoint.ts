@@ -129,7 +129,7 @@ export class Endpoint {
       this.#logFailure(context, report);
     }
     await pipeline.ends("invocationEnds", begun, context, report.outcome);
-    return request.dry ? dryAnswer(report.ops, replay.called) : opsAnswer(report.ops);
+    return request.dry ? dryAnswer(report.ops, replay.called) : opsAnswer(report.ops, replay.askedAt);
   }
 
   /** One line for an attempt that failed, counted from 1: whoever runs the function sees it without the engine. */

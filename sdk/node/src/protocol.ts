@@ -114,8 +114,12 @@ export function introspectAnswer(definitions: readonly object[]): string {
   return JSON.stringify({ runr_workflow: VERSION, sdk: SDK, capabilities: CAPABILITIES, workflows: definitions });
 }
 
-/** The body that answers an execute request; `ops` is the JSON of them, separated by commas. */
-export function opsAnswer(ops: string): string {
+/**
+ * The body that answers an execute request; `ops` is the JSON of them, separated by commas. `askedAt`: when the sleep
+ * among them was asked for, in unix milliseconds.
+ */
+export function opsAnswer(ops: string, askedAt: number | null): string {
+  if (askedAt !== null) return `{"runr_workflow":"${VERSION}","asked_at":${askedAt},"ops":[${ops}]}`;
   return `{"runr_workflow":"${VERSION}","ops":[${ops}]}`;
 }
 

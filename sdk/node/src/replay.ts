@@ -47,6 +47,8 @@ export class Replay {
   recalled = 0;
   /** Whether this invocation has made a result itself and gone on. */
   hasProgressed = false;
+  /** When a sleep was asked for, in unix milliseconds. */
+  askedAt: number | null = null;
   /** The memoized steps that were called, in order; of a dry invocation. */
   readonly called: { readonly id: string; readonly kind: string }[] = [];
   #report: Report | null = null;
@@ -277,6 +279,8 @@ export class Replay {
       const text = opText({ op: call.op, id: stepId, name: call.userId, ...fields });
       return { text, output: null, failure: null };
     };
+    // `Date.now()` rounds down, and no sleep may be shorter by that.
+    if (call.op === "sleep") this.askedAt = Date.now() + 1;
     let plain: Made;
     try {
       plain = made(call.fields);

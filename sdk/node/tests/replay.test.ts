@@ -2,8 +2,8 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { InvokeError, StepError } from "../src/index.js";
-import { type Body, type Op, ask, invoke, registry, runToEnd, turn } from "./engine.js";
+import { type Context, InvokeError, type Step, StepError } from "../src/index.js";
+import { type Body, type Op, ask, executeText, invoke, registry, runToEnd, seal, turn } from "./engine.js";
 
 const done = (output: unknown): Record<string, unknown> => ({ status: "completed", output });
 
@@ -371,4 +371,23 @@ test("an unknown status is neither returned nor run again", async () => {
   const op = await invoke(async (_ctx, step) => step.run("a", () => 1), { a: { status: "paused" } });
 
   assert.deepEqual([op["op"], op["error"].name], ["run_failed", "UnknownStepStatusError"]);
+});
+
+test("an answer says when its sleep was asked for", async () => {
+  const workflows = registry();
+  workflows.workflow("w", {}, async (_ctx: Context, step: Step) => {
+    await step.run("a", () => 1);
+    await step.sleep("nap", "10m");
+  });
+  const answer = async (memo: Record<string, unknown>, more = {}): Promise<Record<string, any>> => {
+    const { body, headers } = await seal(executeText(memo as never, more));
+    return JSON.parse((await workflows.handleRequest(body, headers)).body) as Record<string, any>;
+  };
+  assert.equal("asked_at" in (await answer({})), false);
+  for (const [memo, more] of [[{ a: done(1) }, {}] as const, [{}, { max_ops: 5 }] as const]) {
+    const before = Date.now();
+    const answered = await answer(memo, more);
+    assert.deepEqual(answered["ops"].at(-1), { op: "sleep", id: "nap", name: "nap", duration: "10m" });
+    assert.ok(before <= answered["asked_at"] && answered["asked_at"] <= Date.now() + 1);
+  }
 });

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import time
 from typing import Any
 
 import pytest
 
 from runr_workflows import Context, Step, Workflows
-from sdk.python.tests.engine import EVENT, RUN_ID, FakeEngine
+from sdk.python.tests.engine import EVENT, RUN_ID, FakeEngine, envelope, execute_request
 
 
 def test_two_steps_take_three_invocations_and_each_body_runs_once(wf: Workflows, engine: FakeEngine) -> None:
@@ -255,3 +257,21 @@ def test_mutating_the_event_does_not_outlive_the_invocation(wf: Workflows, engin
         return int(ctx.event["data"]["n"])
 
     assert engine.run("w").output == 1
+
+
+def test_an_answer_says_when_its_sleep_was_asked_for(wf: Workflows) -> None:
+    @wf.workflow("w")
+    def workflow(ctx: Context, step: Step) -> None:
+        step.run("a", lambda: None)
+        step.sleep("nap", "10m")
+
+    def answer(**fields: Any) -> dict[str, Any]:
+        body: dict[str, Any] = json.loads(wf.handle_request(envelope(execute_request("w", **fields)), {})[1])
+        return body
+
+    assert "asked_at" not in answer()
+    for memo, max_ops in (({"a": {"status": "completed", "output": None}}, 1), ({}, 5)):
+        before = time.time()
+        answered = answer(steps=memo, max_ops=max_ops)
+        assert answered["ops"][-1] == {"op": "sleep", "id": "nap", "name": "nap", "duration": "10m"}
+        assert before - 0.001 <= answered["asked_at"] / 1_000 <= time.time() + 0.001

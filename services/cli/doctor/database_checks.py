@@ -62,7 +62,7 @@ async def server(connection: asyncpg.Connection) -> AsyncIterator[Finding]:
     yield Finding.of(
         "postgres connections",
         crowded,
-        "raise max_connections, or run fewer replicas (executor 6 each, ingest 12, scheduler 7)",
+        "raise max_connections, or run fewer replicas (executor 8 each, ingest 12, scheduler 7)",
         state=State.WATCH,
     )
     yield _clock(facts["now_ms"] / 1_000, before, after)

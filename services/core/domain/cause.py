@@ -15,12 +15,14 @@ class Answered(msgspec.Struct, frozen=True):
     """The function answered ops, in order. `repeated` holds the ids among them that the run has memoized already.
 
     `jitter` (0.8–1.2) is the random part of a backoff; `wanted` says that another run waits for this one's slot.
+    `ago_s` seconds ago the function asked for its sleep.
     """
 
     ops: tuple[Op, ...]
     repeated: frozenset[str] = frozenset()
     jitter: float = 1.0
     wanted: bool = False
+    ago_s: float = 0.0
 
 
 class Reported(msgspec.Struct, frozen=True):
@@ -32,6 +34,7 @@ class Reported(msgspec.Struct, frozen=True):
     repeated: frozenset[str] = frozenset()
     jitter: float = 1.0
     executing: bool = False
+    ago_s: float = 0.0
 
 
 class Unwound(msgspec.Struct, frozen=True):

@@ -9,17 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from services.core.domain.envelope import PROTOCOL
-from services.core.domain.function_field import Members, refuse
+from services.core.domain.function_field import Members, refuse, value_of
 from services.core.domain.function_op import AnswerLimits, read_op
 from services.core.domain.json_fault import MAX_DEPTH, JsonError
 from services.core.domain.json_text import JsonValue, Raw, Reader
-from services.core.domain.op import BadStep, FunctionFault, Op, StepOp
+from services.core.domain.op import BadStep, FunctionFault, Op, Sleep, StepOp
 from services.core.domain.plain_op import read_plain
 from services.core.domain.safe_text import cut, storable
 
 _SHOWN_BYTES = 1024
 _SDK_BYTES = 100
+_LATEST_MS = 10**15
 _MAX_DEPTH = MAX_DEPTH + 5  # the payload of an event of an op of the list of an answer
 
 _REFUSED = "SignatureRejected"
@@ -59,7 +62,8 @@ def parse_answer(status: int, body: bytes, *, limits: AnswerLimits, max_ops: int
     plain = _plain(body, _PLAIN_HEAD, _PLAIN_TAIL, limits) if status == 200 else None
     if plain is not None:
         return [plain]
-    entries = _protocol_members(status, body).get("ops")
+    answer = _protocol_members(status, body)
+    entries = answer.get("ops")
     if not isinstance(entries, list):
         refuse('the answer has no list "ops"')
     if not 1 <= len(entries) <= max_ops:
@@ -77,7 +81,7 @@ def parse_answer(status: int, body: bytes, *, limits: AnswerLimits, max_ops: int
             if op.id in seen:
                 refuse(f"ops[{index}]: the answer has two ops for the step {op.id!r}")
             seen.add(op.id)
-    return ops
+    return [*ops[:-1], _asked(ops[-1], _value(answer, "asked_at"))]
 
 
 def parse_op(text: bytes, *, limits: AnswerLimits) -> Op:
@@ -90,7 +94,7 @@ def parse_op(text: bytes, *, limits: AnswerLimits) -> Op:
         members = reader.read(reader.raw_members)
     except JsonError as error:
         refuse(f"the op is not JSON of protocol {PROTOCOL}: {error}")
-    return read_op(members, limits)
+    return _asked(read_op(members, limits), value_of(members, "asked_at"))
 
 
 def parse_introspection(status: int, body: bytes) -> Introspection:
@@ -114,6 +118,13 @@ def parse_introspection(status: int, body: bytes) -> Introspection:
         workflows=workflows,
         capabilities=frozenset(each for each in listed if isinstance(each, str)),
     )
+
+
+def _asked(op: Op, at: object) -> Op:
+    """A sleep with when it was asked for, in unix milliseconds. What cannot be that says nothing."""
+    if not isinstance(op, Sleep) or not isinstance(at, int | float) or isinstance(at, bool) or not 0 <= at < _LATEST_MS:
+        return op
+    return msgspec.structs.replace(op, asked_ms=float(at))
 
 
 def _plain(body: bytes, head: str, tail: str, limits: AnswerLimits) -> Op | None:

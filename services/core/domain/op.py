@@ -47,10 +47,13 @@ class StepFailed(StepOp, frozen=True, kw_only=True):
 
 
 class Sleep(StepOp, frozen=True, kw_only=True):
-    """Sleep for `for_ms`, or until `until_ms` (unix milliseconds); exactly one is set."""
+    """Sleep for `for_ms`, or until `until_ms` (unix milliseconds); exactly one is set. `asked_ms`: when the function
+    asked, by its own clock (unix milliseconds); None where it does not say.
+    """
 
     for_ms: int | None = None
     until_ms: int | None = None
+    asked_ms: float | None = None
 
 
 class WaitForEvent(StepOp, frozen=True, kw_only=True):

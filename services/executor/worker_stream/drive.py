@@ -29,6 +29,7 @@ from services.core.domain.run import Status
 from services.core.runtime.clock import Clock
 from services.core.runtime.off_loop import SMALL_BYTES, OffLoop
 from services.core.store.commit_item import Fenced, StepRow
+from services.executor.asked import asked_s_ago
 from services.executor.commits import Commits, Settled
 from services.executor.current_definitions import CurrentDefinitions
 from services.executor.invoke import startable
@@ -135,6 +136,8 @@ class _Drive:
         self._lease = lease
         self._session = session
         self._span = span
+        self._sent_s = driver.clock.monotonic()
+        """When the worker was last sent something that it goes on with."""
         self._may_leave = False
         self._is_wanted = False
         """Whether others wait for the run's slot, which it keeps until nothing of it is executed."""
@@ -222,7 +225,8 @@ class _Drive:
         await self._driver.definitions.follow(lease)
         checked = tuple(startable(lease, op) for op in ops)
         repeated = frozenset(op.id for op in checked if not isinstance(op, RunCompleted | RunFailed)) & lease.memo.ids
-        cause = Reported(checked, repeated, self._driver.draw(), executing=not over)
+        ago_s = asked_s_ago(ops, self._sent_s, self._driver.clock)
+        cause = Reported(checked, repeated, self._driver.draw(), executing=not over, ago_s=ago_s)
         return await self._driver.commits.settle(lease, cause, self._span)
 
     async def _stored_before(self, ops: Iterable[Op]) -> dict[str, str]:
@@ -287,6 +291,7 @@ class _Drive:
         for each in reported:
             self.invocation.committed = max(self.invocation.committed, each.number)
             self._ack(each.number, pb.ACK_OUTCOME_COMMITTED, leave)
+        self._sent_s = self._driver.clock.monotonic()
 
     def _leave(self, settled: Settled, *, rests: bool) -> pb.YieldReason:
         if settled.item.end_row is not None:

@@ -160,7 +160,7 @@ def _answer(invocation: Invocation, op: str) -> Answer:
     if isinstance(invocation.replay, DryReplay):
         return 200, dry_answer(op, invocation.replay.called())
     _log_failure(invocation)
-    return 200, ops_answer(op)
+    return 200, ops_answer(op, invocation.replay.asked_at)
 
 
 def _refused(refusal: RequestRefused) -> Answer:

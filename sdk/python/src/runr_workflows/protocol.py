@@ -111,8 +111,12 @@ def introspect_answer(definitions: Sequence[Mapping[str, Any]]) -> bytes:
     return encode(answer).encode()
 
 
-def ops_answer(ops: str) -> bytes:
-    """The body that answers an execute request; `ops` is the JSON of one op, or of several with commas between them."""
+def ops_answer(ops: str, asked_at: float | None = None) -> bytes:
+    """The body that answers an execute request; `ops` is the JSON of one op, or of several with commas between them.
+    `asked_at`: when the sleep among them was asked for, in unix milliseconds.
+    """
+    if asked_at is not None:
+        return f'{{"runr_workflow":"{VERSION}","asked_at":{asked_at:.3f},"ops":[{ops}]}}'.encode()
     return f'{{"runr_workflow":"{VERSION}","ops":[{ops}]}}'.encode()
 
 

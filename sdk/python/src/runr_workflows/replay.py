@@ -13,7 +13,7 @@ from collections.abc import Generator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from time import perf_counter
+from time import perf_counter, time
 from typing import Any, NamedTuple
 
 from .calls import StepCall
@@ -80,6 +80,8 @@ class Replay:
         """The JSON of the op to answer, or of several with commas between them; what is recorded first stays."""
         self.failure: FailedAttempt | None = None
         """What failed, if the op says that a step or the workflow function did; a memoized failure is none."""
+        self.asked_at: float | None = None
+        """When a sleep was asked for, in unix milliseconds."""
         self.watch = watch
         self.recalled = 0
         """How many memoized steps the code has passed."""
@@ -170,7 +172,7 @@ class Replay:
             self.fail(fault)
             raise StepInterrupt
         if call.body is None:
-            return (yield from self._report(call, step_id, step_report(call.op, call, step_id, call.fields)))
+            return (yield from self._report(call, step_id, self._asked(call, step_id)))
         given = call.input_text() if self._capture_input else None
         self._enter(step_id)
         outer = executing.get()
@@ -215,6 +217,12 @@ class Replay:
         """It was executed, and there is nothing to report."""
         if self.op is None:
             self._owner = None
+
+    def _asked(self, call: StepCall, step_id: str) -> Report:
+        """The op of a call that the engine carries out."""
+        if call.op == "sleep":
+            self.asked_at = time() * 1000
+        return step_report(call.op, call, step_id, call.fields)
 
     def _report(self, call: StepCall, step_id: str, report: Report) -> StepFlow:
         """What a call leads to whose op is known: here, the end of the invocation."""

@@ -89,32 +89,36 @@ begin
 end $$;
 
 -- Fire these sleeps and backoffs as far as they are due, as fire_v1 does, and take the lease of the runs that are ready by it, with
--- the same change of their rows: for an executor that knows its timers. It takes p_limit runs at most, and where tenants share its
+-- the same change of their rows: for an executor that knows its timers. What is due within p_ahead_ms is prepared, and the transaction
+-- ends when the last of it is due: no timer fires early, and none waits for the work that it makes. It takes p_limit runs at most, and where tenants share its
 -- slots so many of each (see claim_hinted_fair_v1). Answers a row that tells which of the waits are still there, and in how many
 -- milliseconds they are due (0, and another transaction holds the run); and one for each run that got something, with who held it
 -- until now, and `claimed` where it is taken. A run that only workers serve has a further row, with `claimed` as the claims answer it.
 create function rt.wake_v1(
-    p_owner bigint, p_wait uuid[], p_traced bool, p_limit int, p_tenants int[] default null, p_quota int[] default null, p_other int default null
+    p_owner bigint, p_wait uuid[], p_ahead_ms int, p_traced bool, p_limit int,
+    p_tenants int[] default null, p_quota int[] default null, p_other int default null
 ) returns table (run uuid, tenant int, owner bigint, ga bigint, gb bigint, resolved text, claimed rt.lease, left_wait uuid[], left_ms int[])
 language plpgsql as $$
 #variable_conflict use_column
 declare
     v_wait uuid[]; v_free uuid[]; v_free_tenant int[]; v_other uuid[]; v_odd uuid[];
     v_now timestamptz := rt.now();
+    v_until timestamptz := v_now + p_ahead_ms * interval '1 millisecond';
+    v_last timestamptz;
 begin
     left_wait := '{}'; left_ms := '{}';
     -- `free`: what the claims would take as soon as it is ready. `odd`: what they would look at and not take.
     select array_agg(l.id), coalesce(array_agg(l.run) filter (where l.free), '{}'), array_agg(l.tenant) filter (where l.free),
-           coalesce(array_agg(l.run) filter (where not l.free), '{}'), array_agg(l.run) filter (where l.odd)
-        into v_wait, v_free, v_free_tenant, v_other, v_odd from (
-        select w.id, w.run, w.tenant, r.odd,
+           coalesce(array_agg(l.run) filter (where not l.free), '{}'), array_agg(l.run) filter (where l.odd), max(l.due_at)
+        into v_wait, v_free, v_free_tenant, v_other, v_odd, v_last from (
+        select w.id, w.run, w.tenant, w.due_at, r.odd,
                r.ready and not r.odd and not exists (select from rt.owner o where o.id = p_owner and o.dead offset 0) as free
         from rt.wait w cross join lateral (
             select r.st in ('s', 'w', 'd', 'q') and (r.ga is null or r.slot) as ready,
                    r.pooled or r.gv <> coalesce((select g.version from rt.gate_rule g where g.wf = r.wf), 0) as odd
-            from rt.live r where r.id = w.run and r.deadline > v_now for no key update skip locked
+            from rt.live r where r.id = w.run and r.deadline > greatest(v_now, w.due_at) for no key update skip locked
         ) r
-        where w.id = any (p_wait) and w.due_at <= v_now and w.kind in ('s', 'b')
+        where w.id = any (p_wait) and w.due_at <= v_until and w.kind in ('s', 'b')
         order by w.due_at
     ) l;
     if p_tenants is not null or cardinality(v_free) > p_limit then
@@ -132,12 +136,12 @@ begin
                 delete from rt.wait w where w.id = any (v_wait) returning w.*
             ), s as (
                 insert into rt.steps (tenant, run, sid, seq, name, kind, status, input, att, t0, t1)
-                select x.tenant, x.run, x.sid, x.seq, coalesce(x.name, x.sid), 's', 'c', x.fields, 1, x.created_at, v_now
+                select x.tenant, x.run, x.sid, x.seq, coalesce(x.name, x.sid), 's', 'c', x.fields, 1, x.created_at, greatest(v_now, x.due_at)
                 from x where x.kind = 's'
                 on conflict do nothing
             ), f as (
                 select x.run, count(*)::int as n, x.run <> all (v_other) as take,
-                       json_agg(json_build_array(x.kind, x.sid, rt.ms(x.created_at), rt.ms(v_now), null, null))
+                       json_agg(json_build_array(x.kind, x.sid, rt.ms(x.created_at), rt.ms(greatest(v_now, x.due_at)), null, null))
                            filter (where p_traced)::text as resolved
                 from x group by x.run
             )
@@ -163,6 +167,11 @@ begin
         select coalesce(array_agg(w.id), '{}'),
                coalesce(array_agg(least(greatest(0, ceil(extract(epoch from w.due_at - v_now) * 1000)), 2147483647)::int), '{}')
             into left_wait, left_ms from rt.wait w where w.id = any (p_wait);
+    end if;
+    -- What was done ahead is committed when the last of it is due, and nobody sees it before.
+    if v_last > rt.now() then
+        perform pg_sleep(extract(epoch from v_last - rt.now()));
+        if v_last > rt.now() then raise exception 'the clock was set back while timers were being fired'; end if;
     end if;
     return next;
 end $$;

@@ -126,7 +126,7 @@ select * from rt.claim_hinted_fair_v1($1, $2, $3, $4, $5, $6);
 select * from rt.claim_oldest_v1($1, $2, $3, $4);
 
 -- name: wake
-select * from rt.wake_v1($1, $2, $3, $4, $5, $6, $7);
+select * from rt.wake_v1($1, $2, $3, $4, $5, $6, $7, $8);
 
 -- name: claim_pooled
 select * from rt.claim_pooled_v1($1, $2, $3, $4, $5);

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Mapping
 from functools import partial
 from threading import RLock
+from time import time
 from typing import Any, Protocol
 
 from ..calls import StepCall
 from ..errors import NonRetriableError, SharedStepIdError
 from ..interrupt import StepInterrupt
-from ..replay import Replay, Report, StepFlow, executing, report_of_failure
+from ..replay import Replay, Report, StepFlow, executing, report_of_failure, step_report
 from ..values import decode
 from .thread_ids import ThreadIds
 
@@ -113,6 +114,11 @@ class LiveReplay(Replay):
     def is_executing(self) -> bool:
         """Whether a body is being executed, or its op has not been handed over yet."""
         return bool(self.busy)
+
+    def _asked(self, call: StepCall, step_id: str) -> Report:
+        """See `Replay`. Here each op says itself when a sleep was asked for."""
+        fields = {**call.fields, "asked_at": time() * 1000} if call.op == "sleep" else call.fields
+        return step_report(call.op, call, step_id, fields)
 
     def begin(self, call: StepCall) -> str:
         """As in `Replay`, from any thread. Refuses an id that another thread of a sync workflow has, or could have."""
