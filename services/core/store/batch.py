@@ -92,9 +92,21 @@ def _light_arguments(owner: int, items: Sequence[CommitItem]) -> list[Any]:
     """Rows as they are: `rt.head_row`, `rt.step_row` and `rt.end_row`."""
     return [
         owner,
-        [(item.run, item.epoch, item.rev, item.steps, item.size, item.fn_att, item.nd, item.uses) for item in items],
+        [
+            (item.run, item.epoch, item.rev, item.steps, item.size, item.fn_att, item.nd, item.uses)
+            for item in items
+            if item.end_row is None
+        ],
         _flat(item.step_rows for item in items),
-        [item.end_row for item in items if item.end_row is not None],
+        _end_rows(items),
+    ]
+
+
+def _end_rows(items: Sequence[CommitItem]) -> list[tuple[Any, ...]]:
+    return [
+        (item.run, item.epoch, item.rev, item.steps, item.size, item.uses, *item.end_row[1:])
+        for item in items
+        if item.end_row is not None
     ]
 
 
@@ -107,10 +119,10 @@ def _rests_arguments(owner: int, items: Sequence[CommitItem], now_s: float) -> l
     paths = {(row.tenant, row.name_h, row.path, row.path_h) for row in rows if row.path is not None}
     return [
         owner,
-        [_rest_row(item) for item in items],
+        [_rest_row(item) for item in items if item.end_row is None],
         _flat(item.step_rows for item in items),
         _flat(item.attempt_rows for item in items),
-        [item.end_row for item in items if item.end_row is not None],
+        _end_rows(items),
         waits,
         list({row.tenant for row in rows}),
         any(row.lookback_ms == -1 for row in rows),
@@ -119,20 +131,19 @@ def _rests_arguments(owner: int, items: Sequence[CommitItem], now_s: float) -> l
 
 
 def _rest_row(item: CommitItem) -> tuple[Any, ...]:
-    goes_on = item.keep or item.end_row is not None  # an ending run is held until its row goes
     return (
         item.run,
         item.epoch,
         item.rev,
         item.mail,
-        None if goes_on else item.st,
+        None if item.keep else item.st,
         item.steps,
         item.size,
         item.fn_att,
         item.nd,
         len(item.attempt_rows),
         item.uses,
-        not goes_on or _is_counted(item),
+        not item.keep or _is_counted(item),
     )
 
 

@@ -281,8 +281,10 @@ create function rt.run_event_hash(p_status text) returns bigint language sql imm
 $$;
 
 -- End runs: terminal row, no lease, no wait, no slot; what must follow elsewhere is left as marks.
--- p_bump: the caller is not the holder, so the epoch moves and the holder's late answer finds itself fenced.
-create function rt.finish_v1(p_run uuid[], p_status text[], p_output text[], p_error text[], p_bump bool)
+-- p_bump: the caller is not the holder, so the epoch moves and the holder's late answer finds itself fenced. Of a holder's commit that
+-- ends them: what it adds to steps, bytes and uses.
+create function rt.finish_v1(p_run uuid[], p_status text[], p_output text[], p_error text[], p_bump bool,
+    p_steps int[] default null, p_bytes int[] default null, p_uses int[] default null)
 returns table (run uuid, tenant int, owner bigint, ga bigint, gb bigint) language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -336,9 +338,12 @@ begin
     end if;
     return query
         with d as (
-            delete from rt.live r using unnest(p_run, p_status, p_output, p_error) u(run, status, output, error)
+            delete from rt.live r
+            using unnest(p_run, p_status, p_output, p_error, p_steps, p_bytes, p_uses) u(run, status, output, error, steps, bytes, uses)
             where r.id = u.run and r.id = any (p_run)
-            returning r.*, u.status, u.output, u.error
+            returning r.id, r.tenant, r.wf, r.owner, r.ga, r.gb, r.started, r.epoch, r.att, r.rev + (u.steps is not null)::int as rev,
+                      r.steps + coalesce(u.steps, 0) as steps, r.bytes + coalesce(u.bytes, 0) as bytes,
+                      r.uses + coalesce(u.uses, 0) as uses, u.status, u.output, u.error
         ), e as (
             insert into rt.ends (tenant, run, status, started, ended, output, error, epoch, rev, steps, bytes, att)
             select d.tenant, d.id, d.status, d.started, rt.now(), d.output, d.error,

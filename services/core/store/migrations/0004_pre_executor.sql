@@ -211,66 +211,6 @@ begin
     end if;
 end $$;
 
--- What a commit brings of each run, in the order in which it is sent: one array of rows costs sender and receiver less than one
--- array for each of their columns.
-create type rt.head_row as (run uuid, epoch bigint, rev bigint, steps int, bytes int, fn_att smallint, nd smallint, uses int);
-create type rt.step_row as (
-    run uuid, tenant int, sid text, seq int, name text, kind text, status text, output text, error text, input text, att int, ms int
-);
-create type rt.end_row as (run uuid, status text, output text, error text);
-
--- The same for runs that go on or end, that stand behind no gate, and of which nothing but results is to be stored: what nearly
--- all commits are. What they have used is counted with a later commit, or their end.
-create function rt.commit_steps_v1(p_owner bigint, p_heads rt.head_row[], p_steps rt.step_row[], p_ends rt.end_row[])
-returns table (run uuid, result text, mail int, st text, ga bigint) language plpgsql as $$
-#variable_conflict use_column
-declare
-    v_ok uuid[]; v_mail int[];
-    v_all bool;
-    v_now timestamptz;
-begin
-    -- Each row is found by its key and changed at its place: whatever the planner thinks of the table, a batch costs what it
-    -- holds. No index is found for an owner that "is true": a new table knows nothing of how many rows an owner has.
-    with u as (
-        update rt.live r set
-            rev = r.rev + 1, steps = r.steps + b.steps, bytes = r.bytes + b.bytes, fn_att = b.fn_att, nd = b.nd, uses = r.uses + b.uses
-        from unnest(p_heads) b
-        cross join lateral (
-            select l.ctid as at from rt.live l
-            where l.id = b.run and (l.owner = p_owner) is true and l.epoch = b.epoch and l.rev = b.rev
-            for no key update skip locked
-        ) l
-        where r.ctid = l.at
-        returning r.id, r.mail
-    )
-    select coalesce(array_agg(u.id), '{}'), array_agg(u.mail) into v_ok, v_mail from u;
-    v_all := cardinality(v_ok) = cardinality(p_heads);  -- as nearly always; to look for each in v_ok costs the square of them
-    v_now := rt.now();
-    return query select u.id, 'd'::text, u.mail, 'r'::text, null::bigint from unnest(v_ok, v_mail) u(id, mail);
-    if cardinality(p_steps) > 0 then
-        insert into rt.steps (tenant, run, sid, seq, name, kind, status, output, error, input, att, t0, t1)
-            select u.tenant, u.run, u.sid, u.seq, u.name, u.kind, u.status, u.output, u.error, u.input, u.att,
-                   v_now - u.ms * interval '1 millisecond', v_now
-            from unnest(p_steps) u
-            where v_all or u.run = any (v_ok)
-            on conflict do nothing;
-    end if;
-    if cardinality(p_ends) > 0 then
-        perform from (
-            select coalesce(array_agg(u.run order by u.n), '{}') as run, array_agg(u.status order by u.n) as status,
-                   array_agg(u.output order by u.n) as output, array_agg(u.error order by u.n) as error
-            from unnest(p_ends) with ordinality u(run, status, output, error, n)
-            where v_all or u.run = any (v_ok)
-        ) e cross join lateral rt.finish_v1(e.run, e.status, e.output, e.error, false) f;
-    end if;
-    if not v_all then
-        return query
-            select m.* from (
-                select array_agg(b.run) as run, array_agg(b.epoch) as epoch, array_agg(b.rev) as rev from unnest(p_heads) b
-            ) h cross join lateral rt.missed_v1(p_owner, h.run, h.epoch, h.rev, v_ok) m;
-    end if;
-end $$;
-
 -- A run, those it waits for, those that they wait for, and so on.
 create function rt.awaited_v1(p_run uuid) returns uuid[] language sql volatile as $$
     with recursive a as (
@@ -295,7 +235,7 @@ begin
     return p_for = any (v_way);
 end $$;
 
--- The same with waits to open and children to start, in one transaction.
+-- commit_v1 with waits to open and children to start, in one transaction.
 create function rt.commit_full_v1(
     p_owner bigint,
     h_run uuid[], h_epoch bigint[], h_rev bigint[], h_mail int[], h_keep bool[], h_st text[],

@@ -1,4 +1,80 @@
--- Runs that come to rest, and those whose rest is over, as an executor commits and takes them: many in few statements.
+-- Commits of runs that stand behind no gate, and claims of those whose rest is over, as rows: many in few statements.
+
+-- What a commit brings of each run, in the order in which it is sent: one array of rows costs sender and receiver less than one
+-- array for each of their columns.
+create type rt.head_row as (run uuid, epoch bigint, rev bigint, steps int, bytes int, fn_att smallint, nd smallint, uses int);
+create type rt.step_row as (
+    run uuid, tenant int, sid text, seq int, name text, kind text, status text, output text, error text, input text, att int, ms int
+);
+create type rt.end_row as (
+    run uuid, epoch bigint, rev bigint, steps int, bytes int, uses int, status text, output text, error text
+);
+
+-- Commit, as commit_v1 does, runs that go on or end, that stand behind no gate, and of which nothing but results is to be stored: what
+-- nearly all commits are. What they have used is counted with a later commit, or their end. Those that end (p_ends, the others are
+-- p_heads) are just locked, until their rows go.
+create function rt.commit_steps_v1(p_owner bigint, p_heads rt.head_row[], p_steps rt.step_row[], p_ends rt.end_row[])
+returns table (run uuid, result text, mail int, st text, ga bigint) language plpgsql as $$
+#variable_conflict use_column
+declare
+    v_ok uuid[] := '{}'; v_mail int[] := '{}';
+    v_all bool;
+    v_now timestamptz;
+begin
+    -- Each row is found by its key and changed at its place: whatever the planner thinks of the table, a batch costs what it
+    -- holds. No index is found for an owner that "is true": a new table knows nothing of how many rows an owner has.
+    if cardinality(p_heads) > 0 then
+        with u as (
+            update rt.live r set
+                rev = r.rev + 1, steps = r.steps + b.steps, bytes = r.bytes + b.bytes, fn_att = b.fn_att, nd = b.nd, uses = r.uses + b.uses
+            from unnest(p_heads) b
+            cross join lateral (
+                select l.ctid as at from rt.live l
+                where l.id = b.run and (l.owner = p_owner) is true and l.epoch = b.epoch and l.rev = b.rev
+                for no key update skip locked
+            ) l
+            where r.ctid = l.at
+            returning r.id, r.mail
+        )
+        select coalesce(array_agg(u.id), '{}'), array_agg(u.mail) into v_ok, v_mail from u;
+    end if;
+    if cardinality(p_ends) > 0 then
+        select v_ok || coalesce(array_agg(l.id), '{}'), v_mail || array_agg(l.mail) into v_ok, v_mail
+            from unnest(p_ends) b
+            cross join lateral (
+                select l.id, l.mail from rt.live l
+                where l.id = b.run and (l.owner = p_owner) is true and l.epoch = b.epoch and l.rev = b.rev
+                for update skip locked
+            ) l;
+    end if;
+    -- As nearly always; to look for each in v_ok costs the square of them.
+    v_all := cardinality(v_ok) = cardinality(p_heads) + cardinality(p_ends);
+    v_now := rt.now();
+    return query select u.id, 'd'::text, u.mail, 'r'::text, null::bigint from unnest(v_ok, v_mail) u(id, mail);
+    if cardinality(p_steps) > 0 then
+        insert into rt.steps (tenant, run, sid, seq, name, kind, status, output, error, input, att, t0, t1)
+            select u.tenant, u.run, u.sid, u.seq, u.name, u.kind, u.status, u.output, u.error, u.input, u.att,
+                   v_now - u.ms * interval '1 millisecond', v_now
+            from unnest(p_steps) u
+            where v_all or u.run = any (v_ok)
+            on conflict do nothing;
+    end if;
+    if cardinality(p_ends) > 0 then
+        perform from (
+            select coalesce(array_agg(u.run), '{}') as run, array_agg(u.status) as status, array_agg(u.output) as output,
+                   array_agg(u.error) as error, array_agg(u.steps) as steps, array_agg(u.bytes) as bytes, array_agg(u.uses) as uses
+            from unnest(p_ends) u
+            where v_all or u.run = any (v_ok)
+        ) e cross join lateral rt.finish_v1(e.run, e.status, e.output, e.error, false, e.steps, e.bytes, e.uses) f;
+    end if;
+    if not v_all then
+        return query
+            select m.* from (
+                select array_agg(b.run) as run, array_agg(b.epoch) as epoch, array_agg(b.rev) as rev from (
+                    select b.run, b.epoch, b.rev from unnest(p_heads) b union all select e.run, e.epoch, e.rev from unnest(p_ends) e) b
+            ) h cross join lateral rt.missed_v1(p_owner, h.run, h.epoch, h.rev, v_ok) m;
+    end if;
+end $$;
 
 create type rt.rest_row as (
     run uuid, epoch bigint, rev bigint, mail int, st text, steps int, bytes int, fn_att smallint, nd smallint, att int, uses int, counted bool
@@ -8,46 +84,57 @@ create type rt.attempt_row as (
 );
 
 -- Commit, as commit_steps_v1 does, runs that may also be put to rest, with attempts that failed and with waits: all but what has to
--- do with gates, children and marks. st: where a run comes to rest, null: it goes on, or ends. counted: its uses are, as they are with every rest.
+-- do with gates, children and marks. st: where a run comes to rest, null: it goes on. counted: its uses are, as they are with every rest.
 create function rt.commit_rests_v1(
     p_owner bigint, p_heads rt.rest_row[], p_steps rt.step_row[], p_attempts rt.attempt_row[], p_ends rt.end_row[], p_waits rt.wait_row[],
     p_tenants int[], p_whole bool, p_path_tenant int[], p_path_name_h bigint[], p_path text[], p_path_h bigint[]
 ) returns table (run uuid, result text, mail int, st text, ga bigint) language plpgsql as $$
 #variable_conflict use_column
 declare
-    v_ok uuid[]; v_mail int[]; v_st text[];
+    v_ok uuid[] := '{}'; v_mail int[] := '{}'; v_st text[] := '{}';
     v_all bool;
     v_now timestamptz;
 begin
-    with u as (
-        update rt.live r set
-            rev    = r.rev + 1,
-            uses   = case when b.counted then 0 else r.uses + b.uses end,
-            steps  = r.steps + b.steps,
-            bytes  = r.bytes + b.bytes,
-            fn_att = b.fn_att,
-            nd     = b.nd,
-            att    = r.att + b.att,
-            owner  = case when b.st is null then r.owner end,
-            -- A delivery that the holder has not seen turns letting go into the queue: nobody sleeps over it.
-            st     = case when b.st is null then r.st when b.st in ('q', 'r') or r.mail <> b.mail then rt.ready_st(r.ga, false)
-                          else b.st::"char" end,
-            qk     = case when b.st in ('q', 'r') or b.st is not null and r.mail <> b.mail then rt.queue_key(r.prio) end,
-            slot   = b.st is null and r.slot
-        from unnest(p_heads) b
-        cross join lateral (
-            select l.ctid as at, l.uses from rt.live l
-            where l.id = b.run and (l.owner = p_owner) is true and l.epoch = b.epoch and l.rev = b.rev
-            for no key update skip locked
-        ) l
-        where r.ctid = l.at
-        returning r.id, r.mail, r.st, r.tenant, r.wf, case when b.counted then l.uses + b.uses else 0 end as used
-    ), x as (
-        insert into rt.usage_delta (tenant, wf, day, kind, n)
-        select u.tenant, u.wf, (rt.now() at time zone 'UTC')::date, 's', sum(u.used) from u where u.used > 0 group by u.tenant, u.wf
-    )
-    select coalesce(array_agg(u.id), '{}'), array_agg(u.mail), array_agg(u.st::text) into v_ok, v_mail, v_st from u;
-    v_all := cardinality(v_ok) = cardinality(p_heads);
+    if cardinality(p_heads) > 0 then
+        with u as (
+            update rt.live r set
+                rev    = r.rev + 1,
+                uses   = case when b.counted then 0 else r.uses + b.uses end,
+                steps  = r.steps + b.steps,
+                bytes  = r.bytes + b.bytes,
+                fn_att = b.fn_att,
+                nd     = b.nd,
+                att    = r.att + b.att,
+                owner  = case when b.st is null then r.owner end,
+                -- A delivery that the holder has not seen turns letting go into the queue: nobody sleeps over it.
+                st     = case when b.st is null then r.st when b.st in ('q', 'r') or r.mail <> b.mail then rt.ready_st(r.ga, false)
+                              else b.st::"char" end,
+                qk     = case when b.st in ('q', 'r') or b.st is not null and r.mail <> b.mail then rt.queue_key(r.prio) end,
+                slot   = b.st is null and r.slot
+            from unnest(p_heads) b
+            cross join lateral (
+                select l.ctid as at, l.uses from rt.live l
+                where l.id = b.run and (l.owner = p_owner) is true and l.epoch = b.epoch and l.rev = b.rev
+                for no key update skip locked
+            ) l
+            where r.ctid = l.at
+            returning r.id, r.mail, r.st, r.tenant, r.wf, case when b.counted then l.uses + b.uses else 0 end as used
+        ), x as (
+            insert into rt.usage_delta (tenant, wf, day, kind, n)
+            select u.tenant, u.wf, (rt.now() at time zone 'UTC')::date, 's', sum(u.used) from u where u.used > 0 group by u.tenant, u.wf
+        )
+        select coalesce(array_agg(u.id), '{}'), array_agg(u.mail), array_agg(u.st::text) into v_ok, v_mail, v_st from u;
+    end if;
+    if cardinality(p_ends) > 0 then
+        select v_ok || coalesce(array_agg(l.id), '{}'), v_mail || array_agg(l.mail), v_st || array_agg('r'::text) into v_ok, v_mail, v_st
+            from unnest(p_ends) b
+            cross join lateral (
+                select l.id, l.mail from rt.live l
+                where l.id = b.run and (l.owner = p_owner) is true and l.epoch = b.epoch and l.rev = b.rev
+                for update skip locked
+            ) l;
+    end if;
+    v_all := cardinality(v_ok) = cardinality(p_heads) + cardinality(p_ends);
     v_now := rt.now();
     return query select u.id, 'd'::text, u.mail, u.st, null::bigint from unnest(v_ok, v_mail, v_st) u(id, mail, st);
     if cardinality(p_steps) > 0 then
@@ -68,11 +155,11 @@ begin
     end if;
     if cardinality(p_ends) > 0 then
         perform from (
-            select coalesce(array_agg(u.run order by u.n), '{}') as run, array_agg(u.status order by u.n) as status,
-                   array_agg(u.output order by u.n) as output, array_agg(u.error order by u.n) as error
-            from unnest(p_ends) with ordinality u(run, status, output, error, n)
+            select coalesce(array_agg(u.run), '{}') as run, array_agg(u.status) as status, array_agg(u.output) as output,
+                   array_agg(u.error) as error, array_agg(u.steps) as steps, array_agg(u.bytes) as bytes, array_agg(u.uses) as uses
+            from unnest(p_ends) u
             where v_all or u.run = any (v_ok)
-        ) e cross join lateral rt.finish_v1(e.run, e.status, e.output, e.error, false) f;
+        ) e cross join lateral rt.finish_v1(e.run, e.status, e.output, e.error, false, e.steps, e.bytes, e.uses) f;
     end if;
     if cardinality(p_waits) > 0 and cardinality(v_ok) > 0 then
         if cardinality(p_path) > 0 then
@@ -83,7 +170,8 @@ begin
     if not v_all then
         return query
             select m.* from (
-                select array_agg(b.run) as run, array_agg(b.epoch) as epoch, array_agg(b.rev) as rev from unnest(p_heads) b
+                select array_agg(b.run) as run, array_agg(b.epoch) as epoch, array_agg(b.rev) as rev from (
+                    select b.run, b.epoch, b.rev from unnest(p_heads) b union all select e.run, e.epoch, e.rev from unnest(p_ends) e) b
             ) h cross join lateral rt.missed_v1(p_owner, h.run, h.epoch, h.rev, v_ok) m;
     end if;
 end $$;
