@@ -19,7 +19,8 @@ def entry(message: pb.EngineMessage) -> bytes:
 
 def key_field(key: pb.InvocationKey) -> bytes:
     """The key of an invocation as it stands in its acknowledgements."""
-    return bytes(pb.Ack(key=key).SerializeToString())
+    text = key.SerializeToString()
+    return b"\n%c%b" % (len(text), text) if len(text) < 128 else bytes(pb.Ack(key=key).SerializeToString())
 
 
 def ack_entry(key: bytes, number: int, outcome: int, leave: int, step: bytes | None) -> bytes:

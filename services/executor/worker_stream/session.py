@@ -37,7 +37,7 @@ class WorkerSession:
         clock: Clock,
         credits_changed: Callable[[WorkerSession], None],
     ) -> None:
-        """`credits_changed` is told whenever `credits` may be another number."""
+        """`credits_changed` is told whenever there may be more `credits`, or none any more."""
         self.session = session
         self.tenant = tenant
         self.project = project
@@ -144,22 +144,23 @@ class WorkerSession:
         """Give it an invocation, spending a credit. `request` is the text of an execute request of protocol v1."""
         invocation = LiveInvocation(key, self._clock.monotonic(), self._taken, self._loop)
         self._running[invocation.key] = invocation
-        self._credits_changed(self)
+        if self.credits <= 0:
+            self._credits_changed(self)
         text = request.encode()
         for at in range(0, len(text), _CHUNK_BYTES):
             chunk = text[at : at + _CHUNK_BYTES]
-            part = pb.Execute(
-                key=invocation.message_key,
-                request_chunk=chunk,
-                last=at + _CHUNK_BYTES >= len(text),
-            )
+            message = pb.ConnectResponse()  # filled in where it is: a message that is made part of another is copied
+            part = message.messages.add().execute
+            part.key.CopyFrom(invocation.message_key)
+            part.request_chunk = chunk
+            part.last = at + _CHUNK_BYTES >= len(text)
             if at == 0:
                 part.workflow = workflow
                 part.request_bytes = len(text)
                 for name, value in headers(traceparent).items():
                     setattr(part, name, value)
                 part.open_steps.extend(open_steps)
-            self.send(pb.EngineMessage(execute=part))
+            self.send_entry(message.SerializeToString())
         return invocation
 
     def find(self, key: pb.InvocationKey) -> LiveInvocation | None:
