@@ -7,12 +7,14 @@ name, path, value).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from services.core.domain.expression import (
+    Expression,
     compares_null,
     condition_from_json,
     condition_holds,
@@ -35,6 +37,8 @@ NAME_ALONE = (0, 1)
 
 _MAX_PLAIN = 200
 _MAX_INT = 1 << 63
+_MAX_KEPT = 500
+_BEHIND_VALUE = "}]}"
 _MAX_PATH = 500  # characters, all ASCII: a longer one does not fit into an index row of Postgres
 
 
@@ -68,18 +72,33 @@ def wait_key(event_name: str, condition: str | None, trigger: dict[str, Any]) ->
     name_h = name_hash(event_name)
     if condition is None:
         return WaitKey(name_h, None, *NAME_ALONE, None)
-    special = specialize(parse_joined(condition), trigger)
+    special = specialize(_parsed(condition), trigger)
     key = index_key(special)
     text = condition_to_json(in_order(special))
     if key is None or len(key[0]) > _MAX_PATH:
         return WaitKey(name_h, None, *SCAN, text)
     path, val_h = key
-    return WaitKey(name_h, path, hash_value(path), val_h, text)
+    return WaitKey(name_h, path, _path_hash(path), val_h, text)
+
+
+def _parsed(condition: str) -> Expression:
+    """The tree of a condition; all waits of a step have the same text."""
+    return _kept(condition) if len(condition) <= _MAX_KEPT else parse_joined(condition)
+
+
+@lru_cache(maxsize=1_024)
+def _kept(condition: str) -> Expression:
+    return parse_joined(condition)
+
+
+@lru_cache(maxsize=4_096)
+def _path_hash(path: str) -> int:
+    return hash_value(path)
 
 
 def wait_warnings(condition: str | None, trigger: dict[str, Any]) -> tuple[str, ...]:
     """What the reader of a timeline should know about a wait under `condition` (expression text)."""
-    if condition is None or not compares_null(parse_joined(condition), trigger):
+    if condition is None or not compares_null(_parsed(condition), trigger):
         return ()
     return ("match value is null",)
 
@@ -99,7 +118,13 @@ def equal_text(path: str, value: Any) -> str | None:
         plain = len(value) <= _MAX_PLAIN
     else:
         plain = value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < _MAX_INT)
-    return condition_to_json(equality(path, value)) if plain else None
+    return _before_value(path) + json.dumps(value) + _BEHIND_VALUE if plain else None
+
+
+@lru_cache(maxsize=4_096)
+def _before_value(path: str) -> str:
+    """What the text of an equality at this path begins with."""
+    return condition_to_json(equality(path, None)).removesuffix("null" + _BEHIND_VALUE)
 
 
 def holds(condition: str | None, event: dict[str, Any]) -> bool:
