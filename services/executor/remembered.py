@@ -123,15 +123,11 @@ class RememberedClaims:
     ) -> None:
         for asleep, _ in chosen:
             self._remembered.take(asleep.run)
-        fences = zip(*(asleep.resumed_fence for asleep, _ in chosen), strict=True)
-        rows = await connection.fetch(
-            tenant_query("executor", "claim_remembered", tenant),
-            self._owner,
-            tenant,
-            *map(list, fences),
-            [session for _, session in chosen],
-            most_bytes,
-        )
+        fences = [(*asleep.resumed_fence, session) for asleep, session in chosen]
+        is_one = len(fences) == 1
+        query = tenant_query("executor", "claim_remembered_one" if is_one else "claim_remembered", tenant)
+        values = fences[0] if is_one else map(list, zip(*fences, strict=True))
+        rows = await connection.fetch(query, self._owner, tenant, *values, most_bytes)
         if not rows:
             return
         known = await self._definitions.at(connection, tenant, rows[0]["version"])

@@ -60,7 +60,7 @@ async def everything(rows: LiveRows) -> None:
     acceptor = EventAcceptor(rows.database, cache, hints, ids)
     owner = await rows.owner()
     run = await rows.start_one(idem=f"s:{owner}")
-    other, resumed = await rows.start(2)
+    other, resumed, alone = await rows.start(3)
     assert await rows.rows(
         tenant_query("executor", "claim_and_load", rows.tenant), owner, [other], 1, rows.tenant, 9_999
     )
@@ -68,8 +68,10 @@ async def everything(rows: LiveRows) -> None:
     assert await rows.rows(
         tenant_query("executor", "claim_remembered", rows.tenant), owner, rows.tenant, *fence, ["1"], [None], 9_999
     )
+    one = tenant_query("executor", "claim_remembered_one", rows.tenant)
+    assert await rows.rows(one, owner, rows.tenant, alone, 0, 0, 0, "1", None, 9_999)
     assert await rows.rows(queries("pipeline")["commit_end"], owner, other, 1, 0, 0, 0, 1, "completed", "1", None)
-    await rows.rows("delete from rt.live where id = $1 returning id", resumed)
+    await rows.rows("delete from rt.live where id = any ($1) returning id", [resumed, alone])
     assert await rows.claim(owner, [run])
     await rows.commit(owner, run, keep=True, st="r")
     await rows.rows(tenant_query("executor", "load", rows.tenant), [run], [True], [True], [0], rows.tenant)

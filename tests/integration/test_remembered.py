@@ -38,14 +38,17 @@ __all__ = ["database", "owner", "pipeline", "postgres_url", "rows"]
 
 STEP = StepCompleted(id="a", name="a", output='{"n":1.0}')
 WAIT = WaitForEvent(id="go", name="go", event="go", timeout_ms=DAY_MS)
+OTHER = WaitForEvent(id="no", name="no", event="no", timeout_ms=DAY_MS)
 CHILD = Invoke(id="go", name="go", workflow="child", data="{}", timeout_ms=DAY_MS)
 MUCH = 16_384
 
 
 class Stage:
-    """An owner that remembers what it lets go of, one run at a time."""
+    """An owner that remembers what it lets go of. `among_others`: it claims no run by itself."""
 
-    def __init__(self, hand: Hand, rows: LiveRows, pipeline: Pipeline, owner: int) -> None:
+    def __init__(self, hand: Hand, rows: LiveRows, pipeline: Pipeline, owner: int, *, among_others: bool) -> None:
+        self.among_others = among_others
+        self.beside: Asleep | None = None
         self.hand, self.rows, self.pipeline, self.owner = hand, rows, pipeline, owner
         self.remembered = Remembered()
         self.definitions = DefinitionsCache(None)
@@ -55,6 +58,13 @@ class Stage:
 
     async def waits(self, *ops: Op) -> UUID:
         """A run whose last op is a wait, and that is remembered."""
+        if self.among_others and self.beside is None:
+            self.beside = await self._rests(OTHER)
+        asleep = await self._rests(*ops)
+        self.remembered.keep(asleep)
+        return asleep.run
+
+    async def _rests(self, *ops: Op) -> Asleep:
         run = await self.hand.start("work", '{"x":1}')
         async with self.hand.database.connection() as connection:
             live = await connection.fetch(queries("executor")["claim_hinted"], self.owner, [run], 1)
@@ -62,8 +72,7 @@ class Stage:
         for op in ops:
             asleep = await self.commit(lease, op)
         assert asleep is not None
-        self.remembered.keep(asleep)
-        return run
+        return asleep
 
     async def commit(self, lease: Lease, op: Op) -> Asleep | None:
         decision = decide(lease.view(Limits()), Answered((op,)), lease.reached_ms)
@@ -73,6 +82,9 @@ class Stage:
         return Asleep.of(lease, item, done, item.wait_rows[0]) if item.wait_rows else None
 
     async def claim(self, *runs: UUID, most_bytes: int = MUCH, room: int = 9, each: int = 9) -> Resumed:
+        if self.beside is not None and len(runs) == 1:
+            self.remembered.keep(self.beside)
+            runs = (self.beside.run, *runs)
         async with self.hand.database.connection() as connection:
             return await self.claims.claim(connection, runs, room=room, most_of=lambda _: each, most_bytes=most_bytes)
 
@@ -89,10 +101,10 @@ class Stage:
         await RunMarks(database, Hints(NullPublisher()), RunTraces.off(database)).cascade()
 
 
-@pytest.fixture
-async def stage(hand: Hand, rows: LiveRows, pipeline: Pipeline, owner: int) -> Stage:
+@pytest.fixture(params=[False, True], ids=["alone", "among others"])
+async def stage(hand: Hand, rows: LiveRows, pipeline: Pipeline, owner: int, request: pytest.FixtureRequest) -> Stage:
     await hand.declare({"name": "work"}, {"name": "child", "retries": 0})
-    return Stage(hand, rows, pipeline, owner)
+    return Stage(hand, rows, pipeline, owner, among_others=request.param)
 
 
 async def an_event(stage: Stage, run: UUID) -> None:

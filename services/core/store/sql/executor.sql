@@ -119,6 +119,29 @@ from c left join lateral (
     offset 0
 ) s on true;
 
+-- name: claim_remembered_one
+-- The same for one run, as a lone event resumes it.
+with c as (
+    update rt.live r set st = 'r', owner = $1, epoch = r.epoch + 1, qk = null, affinity = $8::uuid,
+                         given = case when $8::uuid is null then r.given else r.epoch + 1 end,
+                         started = coalesce(r.started, rt.now()), taken = rt.now()
+    where r.id = (
+        select l.id from rt.live l
+        where l.id = $3::uuid and l.st = 'q' and l.epoch = $4::bigint and l.rev = $5::bigint and l.mail = $6::int
+          and l.pooled = ($8::uuid is not null) and l.gv = coalesce((select g.version from rt.gate_rule g where g.wf = l.wf), 0)
+          and not exists (select from rt.owner o where o.id = $1 and o.dead offset 0)
+        for no key update skip locked
+    )
+    returning r.id, r.bytes, r.gv, r.ga, r.gb, r.taken
+)
+select c.*, (select d.v from rt.defs_version d where d.tenant = $2) as version, s.status, s.output, s.error
+from c left join lateral (
+    select s.status::text as status, s.output, s.error from {t}.steps s
+    where s.run = c.id and s.sid = $7::text and s.status in ('c', 'f')
+      and coalesce(octet_length(s.output), 0) + coalesce(octet_length(s.error), 0) <= $9
+    offset 0
+) s on true;
+
 -- name: claim_hinted_fair
 select * from rt.claim_hinted_fair_v1($1, $2, $3, $4, $5, $6);
 
