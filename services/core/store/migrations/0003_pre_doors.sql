@@ -337,21 +337,21 @@ begin
                           where w.tenant = r.tenant and w.name_h = rt.run_event_hash(u.status) and w.kind in ('e', 'x') offset 0);
     end if;
     return query
-        with d as (
-            delete from rt.live r
-            using unnest(p_run, p_status, p_output, p_error, p_steps, p_bytes, p_uses) u(run, status, output, error, steps, bytes, uses)
-            where r.id = u.run and r.id = any (p_run)
-            returning r.id, r.tenant, r.wf, r.owner, r.ga, r.gb, r.started, r.epoch, r.att, r.rev + (u.steps is not null)::int as rev,
-                      r.steps + coalesce(u.steps, 0) as steps, r.bytes + coalesce(u.bytes, 0) as bytes,
-                      r.uses + coalesce(u.uses, 0) as uses, u.status, u.output, u.error
+        with r as (
+            delete from rt.live r where r.id = any (p_run) returning r.*, array_position(p_run, r.id) as n
+        ), d as (
+            select r.*, p_status[r.n] as status, p_output[r.n] as output, p_error[r.n] as error,
+                   r.steps + coalesce(p_steps[r.n], 0) as all_steps, r.bytes + coalesce(p_bytes[r.n], 0) as all_bytes,
+                   r.uses + coalesce(p_uses[r.n], 0) as all_uses
+            from r
         ), e as (
             insert into rt.ends (tenant, run, status, started, ended, output, error, epoch, rev, steps, bytes, att)
             select d.tenant, d.id, d.status, d.started, rt.now(), d.output, d.error,
-                   d.epoch + case when p_bump then 1 else 0 end, d.rev, d.steps, d.bytes, d.att
+                   d.epoch + case when p_bump then 1 else 0 end, d.rev + (p_steps is not null)::int, d.all_steps, d.all_bytes, d.att
             from d
         ), x as (
             insert into rt.usage_delta (tenant, wf, day, kind, n)
-            select d.tenant, d.wf, (rt.now() at time zone 'UTC')::date, 's', sum(d.uses) from d where d.uses > 0 group by d.tenant, d.wf
+            select d.tenant, d.wf, (rt.now() at time zone 'UTC')::date, 's', sum(d.all_uses) from d where d.all_uses > 0 group by d.tenant, d.wf
         )
         select d.id, d.tenant, d.owner, d.ga, d.gb from d;
 end $$;
@@ -368,11 +368,12 @@ declare
     v_now timestamptz := rt.now();
     v_shared int := octet_length(p_shared);
 begin
+    -- The runs are locked, so their rows are changed at their places.
     return query
-        with x as (
-            delete from rt.wait w using unnest(p_wait, p_status, p_output, p_error, p_event) u(id, status, output, error, event)
-            where w.id = u.id and w.id = any (p_wait)
-            returning w.*, u.status as got, u.output, u.error, u.event as by_event
+        with g as (
+            delete from rt.wait w where w.id = any (p_wait) returning w.*, array_position(p_wait, w.id) as n
+        ), x as (
+            select g.*, p_status[g.n] as got, p_output[g.n] as output, p_error[g.n] as error, p_event[g.n] as by_event from g
         ), s as (
             insert into rt.steps (tenant, run, sid, seq, name, kind, status, output, error, input, event, child, att, t0, t1)
             select x.tenant, x.run, x.sid, x.seq, coalesce(x.name, x.sid),
@@ -393,6 +394,7 @@ begin
             bytes = r.bytes + f.bytes,
             st    = case when r.st in ('r', 'q', 'b') or (r.st = 'p' and not f.unpark) then r.st else rt.ready_st(r.ga, r.slot) end,
             qk    = case when r.st in ('r', 'q', 'b') or (r.st = 'p' and not f.unpark) then r.qk else rt.queue_key(r.prio) end
-        from f where r.id = f.run and r.id = any (array(select f.run from f))
+        from f cross join lateral (select l.ctid as at from rt.live l where l.id = f.run offset 0) l
+        where r.ctid = l.at
         returning r.id, r.tenant, r.owner, r.ga, r.gb, f.waits, f.resolved;
 end $$;

@@ -12,7 +12,7 @@ create function rt.executors_there_v1(p_since timestamptz, p_now timestamptz) re
 $$;
 
 -- Whether the executor that set it may have it in memory, to fire it.
-create function rt.is_near_v1(w rt.wait) returns bool language sql immutable as $$
+create function rt.is_near_v1(w rt.wait) returns bool language sql stable as $$
     select w.kind in ('s', 'b') and w.due_at <= w.created_at + interval '1 minute'
 $$;
 
