@@ -63,9 +63,9 @@ begin
         select w.id, w.kind, least(extract(epoch from v_now - w.due_at) * 1000, 2147483647)::int as late,
                (case when w.kind = 'c' then 'f' else 'c' end) as status,
                case when w.kind = 'c' then '{"name":"InvokeTimeout","message":"the invoked workflow did not end within the timeout of the step"}' end as error
-        from rt.wait w join rt.live r on r.id = w.run
-        where w.id = any (v_due) and r.id = any (array(select i.run from rt.wait i where i.id = any (v_due))) and r.deadline > v_now
-        order by w.due_at limit p_limit for no key update of r skip locked
+        from (select w.* from rt.wait w where w.id = any (v_due) order by w.due_at) w
+        cross join lateral (select from rt.live r where r.id = w.run and r.deadline > v_now for no key update skip locked) r
+        limit p_limit
     ) l;
     if v_wait is not null then
         fired := cardinality(v_wait);
@@ -218,20 +218,19 @@ begin
     v_ended := array(select m.body::uuid from rt.mark m where m.id = any (v_mark) and m.kind = 'child_end');
     select coalesce(array_agg(d.wait), '{}'), array_agg(d.status), array_agg(d.output), array_agg(d.error)
         into v_wait, v_status, v_output, v_error from (
-        select w.id as wait,
+        select e.id as wait,
                (case when e.status = 'completed' then 'c' else 'f' end) as status,
                case when e.status = 'completed' then coalesce(e.output, 'null') end as output,
                case when e.status <> 'completed' then
                    json_build_object('name', 'InvokeError',
                        'message', 'the invoked run ' || e.status || coalesce(': ' || rt.error_message(e.error), ''))::text end as error
-        from rt.wait w
-        join rt.live r on r.id = w.run
-        cross join lateral (
-            select e.status, e.output, e.error from rt.ends e where e.tenant = w.tenant and e.run = w.child offset 0
-        ) e
-        where w.child = any (v_ended) and w.kind = 'c'
-            and r.id = any (array(select i.run from rt.wait i where i.child = any (v_ended)))
-        for no key update of r skip locked
+        from (
+            select w.id, w.run, e.status, e.output, e.error
+            from rt.wait w cross join lateral (
+                select e.status, e.output, e.error from rt.ends e where e.tenant = w.tenant and e.run = w.child offset 0
+            ) e
+            where w.child = any (v_ended) and w.kind = 'c' offset 0
+        ) e cross join lateral (select from rt.live r where r.id = e.run for no key update skip locked) r
     ) d;
     if cardinality(v_wait) > 0 then
         return query
