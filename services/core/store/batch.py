@@ -104,7 +104,7 @@ def _light_arguments(owner: int, items: Sequence[CommitItem]) -> list[Any]:
 
 def _end_rows(items: Sequence[CommitItem]) -> list[tuple[Any, ...]]:
     return [
-        (item.run, item.epoch, item.rev, item.steps, item.size, item.uses, *item.end_row[1:])
+        (item.run, item.epoch, item.rev, item.steps, item.size, item.uses, len(item.attempt_rows), *item.end_row[1:])
         for item in items
         if item.end_row is not None
     ]

@@ -282,9 +282,9 @@ $$;
 
 -- End runs: terminal row, no lease, no wait, no slot; what must follow elsewhere is left as marks.
 -- p_bump: the caller is not the holder, so the epoch moves and the holder's late answer finds itself fenced. Of a holder's commit that
--- ends them: what it adds to steps, bytes and uses.
+-- ends them: what it adds to steps, bytes, uses and attempts.
 create function rt.finish_v1(p_run uuid[], p_status text[], p_output text[], p_error text[], p_bump bool,
-    p_steps int[] default null, p_bytes int[] default null, p_uses int[] default null)
+    p_steps int[] default null, p_bytes int[] default null, p_uses int[] default null, p_att int[] default null)
 returns table (run uuid, tenant int, owner bigint, ga bigint, gb bigint) language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -342,12 +342,12 @@ begin
         ), d as (
             select r.*, p_status[r.n] as status, p_output[r.n] as output, p_error[r.n] as error,
                    r.steps + coalesce(p_steps[r.n], 0) as all_steps, r.bytes + coalesce(p_bytes[r.n], 0) as all_bytes,
-                   r.uses + coalesce(p_uses[r.n], 0) as all_uses
+                   r.uses + coalesce(p_uses[r.n], 0) as all_uses, r.att + coalesce(p_att[r.n], 0) as all_att
             from r
         ), e as (
             insert into rt.ends (tenant, run, status, started, ended, output, error, epoch, rev, steps, bytes, att)
             select d.tenant, d.id, d.status, d.started, rt.now(), d.output, d.error,
-                   d.epoch + case when p_bump then 1 else 0 end, d.rev + (p_steps is not null)::int, d.all_steps, d.all_bytes, d.att
+                   d.epoch + case when p_bump then 1 else 0 end, d.rev + (p_steps is not null)::int, d.all_steps, d.all_bytes, d.all_att
             from d
         ), x as (
             insert into rt.usage_delta (tenant, wf, day, kind, n)

@@ -7,7 +7,7 @@ create type rt.step_row as (
     run uuid, tenant int, sid text, seq int, name text, kind text, status text, output text, error text, input text, att int, ms int
 );
 create type rt.end_row as (
-    run uuid, epoch bigint, rev bigint, steps int, bytes int, uses int, status text, output text, error text
+    run uuid, epoch bigint, rev bigint, steps int, bytes int, uses int, att int, status text, output text, error text
 );
 
 -- Commit, as commit_v1 does, runs that go on or end, that stand behind no gate, and of which nothing but results is to be stored: what
@@ -62,10 +62,11 @@ begin
     if cardinality(p_ends) > 0 then
         perform from (
             select coalesce(array_agg(u.run), '{}') as run, array_agg(u.status) as status, array_agg(u.output) as output,
-                   array_agg(u.error) as error, array_agg(u.steps) as steps, array_agg(u.bytes) as bytes, array_agg(u.uses) as uses
+                   array_agg(u.error) as error, array_agg(u.steps) as steps, array_agg(u.bytes) as bytes, array_agg(u.uses) as uses,
+                   array_agg(u.att) as att
             from unnest(p_ends) u
             where v_all or u.run = any (v_ok)
-        ) e cross join lateral rt.finish_v1(e.run, e.status, e.output, e.error, false, e.steps, e.bytes, e.uses) f;
+        ) e cross join lateral rt.finish_v1(e.run, e.status, e.output, e.error, false, e.steps, e.bytes, e.uses, e.att) f;
     end if;
     if not v_all then
         return query
@@ -156,10 +157,11 @@ begin
     if cardinality(p_ends) > 0 then
         perform from (
             select coalesce(array_agg(u.run), '{}') as run, array_agg(u.status) as status, array_agg(u.output) as output,
-                   array_agg(u.error) as error, array_agg(u.steps) as steps, array_agg(u.bytes) as bytes, array_agg(u.uses) as uses
+                   array_agg(u.error) as error, array_agg(u.steps) as steps, array_agg(u.bytes) as bytes, array_agg(u.uses) as uses,
+                   array_agg(u.att) as att
             from unnest(p_ends) u
             where v_all or u.run = any (v_ok)
-        ) e cross join lateral rt.finish_v1(e.run, e.status, e.output, e.error, false, e.steps, e.bytes, e.uses) f;
+        ) e cross join lateral rt.finish_v1(e.run, e.status, e.output, e.error, false, e.steps, e.bytes, e.uses, e.att) f;
     end if;
     if cardinality(p_waits) > 0 and cardinality(v_ok) > 0 then
         if cardinality(p_path) > 0 then
