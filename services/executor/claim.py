@@ -171,22 +171,25 @@ class Claimer:
                 woken = Woken.of(rows)
                 runs = self._go_on([run for run in woken.runs if not run["pooled"]], asleep, begun_ns)
                 await self._take(connection, runs, begun_ns, found_by="timer")
-                pooled = await self._claim_woken(connection, woken, asleep, begun_ns)
+                pooled = await self._claim_woken(connection, woken, asleep, room, begun_ns)
         if len(woken.runs) < room:
             self.has_room()
         self._pools.seen(pooled)
         return woken
 
     async def _claim_woken(
-        self, connection: asyncpg.Connection, woken: Woken, asleep: Mapping[UUID, Asleep], begun_ns: int
+        self, connection: asyncpg.Connection, woken: Woken, asleep: Mapping[UUID, Asleep], room: int, begun_ns: int
     ) -> Sequence[asyncpg.Record]:
-        """Claim those of these runs that only workers serve, by what is remembered of them; the rest of them."""
+        """Claim those of these runs that only workers serve, by what is remembered of them; the rest of them. `room`:
+        for how many runs there was any, with those that are taken already.
+        """
         pooled = [run for run in woken.runs if run["pooled"]]
+        room -= len(woken.runs) - len(pooled)
         known = [remembered for run in pooled if (remembered := asleep.get(run["id"])) is not None]
         for each in known:
             self.remembered.keep(each)
         runs = [each.run for each in known]
-        resumed = await self._claim_remembered(connection, runs, len(runs), begun_ns, found_by="timer")
+        resumed = await self._claim_remembered(connection, runs, room, begun_ns, found_by="timer")
         for run in runs:
             self.remembered.take(run)  # whoever claims what is left may do more to it
         return [run for run in pooled if run["id"] not in resumed]

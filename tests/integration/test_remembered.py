@@ -331,3 +331,28 @@ async def test_a_worker_goes_on_with_a_run_that_has_slept_and_was_not_read(hand:
             if request["steps"]["a"]["output"] == "kept":
                 return
     pytest.fail("each time the run was read")
+
+
+async def test_no_more_of_those_that_workers_serve_wake_at_once_than_there_is_room_for(
+    hand: Hand, rows: LiveRows
+) -> None:
+    """Whatever credit their workers have."""
+    async with (
+        stream_executor(hand.database, hand.tenant, own_timers=True, slots=2) as executor,
+        worker(executor) as one,
+    ):
+        for _ in range(6):
+            executor.incarnation.hint([await hand.start("work")])
+            execute, _ = await one.execute()
+            await one.op(execute.key, 1, sleep("z", "3s"), last=True)
+            await one.ack()
+        await rows.value("update rt.wait set due_at = rt.now() + interval '3s' where kind = 's' returning 1")
+        await until(lambda: rows.value("select not exists (select from rt.wait where kind = 's')"))
+        ended = 0
+        while ended < 6:
+            execute, _ = await one.execute()
+            assert await rows.value("select count(*) from rt.live where st = 'r'") <= 2
+            assert len(executor.incarnation.held) <= 2
+            await one.op(execute.key, 1, {"op": "run_completed", "output": 1}, last=True)
+            await one.ack()
+            ended += 1
