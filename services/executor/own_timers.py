@@ -92,8 +92,8 @@ class OwnTimers:
         """Fire what is due until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
-                await self._until_due()
                 await self._turns.acquire()
+                await self._until_due()  # last: what the clock shows may be another thing after a wait
                 due, ahead_ms = self._take_due()
                 group.create_task(self._in_turn(due, ahead_ms), name="timers-due")
 
