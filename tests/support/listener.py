@@ -42,7 +42,8 @@ class Listener:
             task.cancel()
         await asyncio.gather(*self._served, return_exceptions=True)
         for transport in self._transports:
-            transport.abort()
+            if not transport.is_closing():  # over TLS, one that is closed cannot be aborted before Python 3.11.4
+                transport.abort()
         await asyncio.sleep(0)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

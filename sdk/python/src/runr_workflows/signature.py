@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from .refusal import NoSigningKey, SignatureRejected
 
@@ -24,43 +24,30 @@ def sign(key: str, t: int | str, request: str) -> str:
     return hmac.digest(key_bytes(key), f"{t}.{request}".encode(), "sha256").hex()
 
 
-def verify(*, header: str | None, envelope: str | None, keys: Iterable[str], request: str, now: float) -> None:
+def verify(*, header: str | None, envelope: str | None, keys: Sequence[str], request: str, now: float) -> None:
     """Returns if the request is the engine's.
 
-    `header` and `envelope` are the two places of the signature, None where absent; `now` is unix seconds. A key is
-    asked for when those before it have not matched.
+    `header` and `envelope` are the two places of the signature, None where absent; `now` is unix seconds.
     Raises NoSigningKey if no non-empty key is given, SignatureRejected for everything else.
     """
-    given: tuple[str, list[str]] | None = None
-    try:
-        for key in keys:
-            if not key:
-                continue
-            if given is None:
-                given = t, digests = _claimed(header, envelope, now)
-                signed = f"{t}.{request}".encode()
-            own = hmac.digest(key_bytes(key), signed, "sha256").hex()
-            for digest in digests:
-                if hmac.compare_digest(digest, own):
-                    return
-    except UnicodeEncodeError:
-        raise SignatureRejected("the request is not valid Unicode") from None
-    if given is None:
+    held = [key for key in keys if key]
+    if not held:
         raise NoSigningKey("no signing key is configured (RUNR_WORKFLOW_SIGNING_KEY)")
-    raise SignatureRejected("the signature does not match")
-
-
-def _claimed(header: str | None, envelope: str | None, now: float) -> tuple[str, list[str]]:
-    """The time and the `v1` values of a request that may be verified at this time."""
     if header is not None and envelope is not None and header != envelope:
         raise SignatureRejected("the signatures of header and envelope differ")
     text = header if header is not None else envelope
     if text is None:
         raise SignatureRejected("the request is not signed")
-    given = _parse(text)
-    if abs(now - int(given[0])) > TOLERANCE_S:
+    t, digests = _parse(text)
+    if abs(now - int(t)) > TOLERANCE_S:
         raise SignatureRejected("the signature is stale or from the future")
-    return given
+    try:
+        expected = [sign(key, t, request) for key in held]
+    except UnicodeEncodeError:
+        raise SignatureRejected("the request is not valid Unicode") from None
+    matches = [hmac.compare_digest(digest, own) for digest in digests for own in expected]
+    if not any(matches):
+        raise SignatureRejected("the signature does not match")
 
 
 def _parse(text: str) -> tuple[str, list[str]]:
