@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from .async_runner import AsyncRunner
@@ -54,7 +54,7 @@ class Endpoint:
         self,
         workflows: Mapping[str, Workflow],
         *,
-        keys: Callable[[], Iterable[str]],
+        keys: Callable[[], Sequence[str]],
         clock: Callable[[], float],
         background: Background,
         capture_input: bool,

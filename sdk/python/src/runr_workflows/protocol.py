@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -66,7 +66,7 @@ class ExecuteRequest:
     dry: bool = False
 
 
-def open_envelope(body: bytes, header: str | None, keys: Iterable[str], now: float) -> str:
+def open_envelope(body: bytes, header: str | None, keys: Sequence[str], now: float) -> str:
     """The verified request text of a body.
 
     `header` is the value of X-RunR-Signature or None, `now` unix seconds. Raises RequestRefused, whose `status` is

@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack, overload
 
@@ -264,15 +264,17 @@ class Workflows:
             _log.warning("no signing key is set (%s): every request will be refused with 500", KEY_VARIABLE)
         return int(os.environ.get("PORT") or DEFAULT_PORT) if port is None else port
 
-    def _signing_keys(self) -> Iterator[str]:
+    def _signing_keys(self) -> list[str]:
         key, fallback = self._keys
-        yield os.environ.get(KEY_VARIABLE, "") if key is None else key
-        yield os.environ.get(FALLBACK_VARIABLE, "") if fallback is None else fallback
+        return [
+            os.environ.get(KEY_VARIABLE, "") if key is None else key,
+            os.environ.get(FALLBACK_VARIABLE, "") if fallback is None else fallback,
+        ]
 
     def _worker_settings(self, url: str | None, options: ConnectOptions) -> WorkerSettings:
         if not self._workflows:
             raise ValueError("no workflows are registered: import the modules that define them before connecting")
-        return worker_settings(url, options, keys=list(self._signing_keys()), environ=os.environ)
+        return worker_settings(url, options, keys=self._signing_keys(), environ=os.environ)
 
     def _connection(self, settings: WorkerSettings) -> Connection:
         connection: Connection = _connect_entry().make_connection(
