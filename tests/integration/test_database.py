@@ -76,6 +76,36 @@ async def _is_none_at_hand(database: Database) -> bool:
     return database.use[1] == 0
 
 
+@pytest.mark.parametrize("passes", range(4))
+async def test_one_that_is_lost_while_the_pool_is_closed_is_no_fault(postgres_url: str, passes: int) -> None:
+    pool = Database(postgres_url, name="closing", size=2)
+    await pool.open()
+    async with pool.connection() as connection:
+        transport = connection._transport
+    transport.abort()  # the loop hears of it within the next passes
+    for _ in range(passes):
+        await asyncio.sleep(0)
+    await pool.close()
+    assert pool.use is None
+
+
+@pytest.mark.parametrize("passes", range(4))
+async def test_one_that_is_lost_as_it_is_taken_is_another_ones_turn(database: Database, passes: int) -> None:
+    async with database.connection() as connection:
+        transport = connection._transport
+    transport.abort()
+    for _ in range(passes):
+        await asyncio.sleep(0)
+    for _ in range(10):
+        try:
+            async with database.connection() as connection:
+                assert await connection.fetchval("select 1") == 1
+                return
+        except Unavailable:  # it was taken before the loop had heard of it
+            continue
+    pytest.fail("no connection could be had")
+
+
 async def test_an_open_transaction_is_not_left_to_the_next_one(database: Database) -> None:
     async with database.connection() as connection:
         await connection.execute("begin")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 import asyncpg
 
@@ -143,7 +143,7 @@ class Database:
             try:
                 async with asyncio.timeout(3):
                     if at_hand is not None:
-                        await pool.release(at_hand)
+                        await _let_go(pool, at_hand)
                     await pool.close()
             except TimeoutError:
                 pool.terminate()
@@ -169,7 +169,7 @@ class Database:
         if connection is not None:
             if _is_usable(connection):
                 return connection
-            await pool.release(connection)
+            await _let_go(pool, connection)
         self._wanted += 1
         try:
             return await pool.acquire(timeout=5)
@@ -201,6 +201,12 @@ async def server_identity(connection: asyncpg.Connection) -> str:
         "select system_identifier || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8) from pg_control_system()"
     )
     return identity
+
+
+async def _let_go(pool: asyncpg.Pool, connection: asyncpg.Connection) -> None:
+    """Give back one that was at hand. The pool may take it back by itself at this moment, because it is lost."""
+    with suppress(*PASSING, asyncpg.InternalClientError):
+        await pool.release(connection)
 
 
 def _is_usable(connection: asyncpg.Connection) -> bool:
