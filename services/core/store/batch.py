@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
 from typing import Any
 
 from services.core.store.commit_item import AttemptRow, CommitItem, EndRow, MarkRow, StartRow, StepRow, WaitRow
@@ -112,9 +114,14 @@ def _end_rows(items: Sequence[CommitItem]) -> list[tuple[Any, ...]]:
 
 def _rests_arguments(owner: int, items: Sequence[CommitItem], now_s: float) -> list[Any]:
     """Rows as they are: `rt.rest_row` and others. Then what there is to know of the waits, once: of which tenants they
-    are, whether one looks back as far as its run goes, and the paths on which they are found.
+    are, in their order, and how many of each; whether one looks back as far as its run goes; and the paths on which
+    they are found.
     """
     waits = [(*row, _gone_ms(item, now_s)) for item in items for row in item.wait_rows]
+    tenants = Counter(map(_TENANT, waits))
+    if len(tenants) > 1:
+        order = {tenant: place for place, tenant in enumerate(tenants)}
+        waits.sort(key=lambda wait: order[_TENANT(wait)])
     rows = _flat(item.wait_rows for item in items)
     paths = {(row.tenant, row.name_h, row.path, row.path_h) for row in rows if row.path is not None}
     return [
@@ -124,7 +131,8 @@ def _rests_arguments(owner: int, items: Sequence[CommitItem], now_s: float) -> l
         _flat(item.attempt_rows for item in items),
         _end_rows(items),
         waits,
-        list({row.tenant for row in rows}),
+        list(tenants),
+        list(tenants.values()),
         any(row.lookback_ms == -1 for row in rows),
         *columns(list(paths), 4),
     ]
@@ -194,10 +202,11 @@ def _call(name: str, count: int) -> str:
 
 
 _COUNTED_EVERY = 64
+_TENANT: Callable[[Sequence[Any]], int] = itemgetter(WaitRow._fields.index("tenant"))
 _ENDS_ALONE = frozenset(("completed", "failed"))  # others end the run's children as well
 _MOST_GONE_MS = 2**31 - 1
 _LIGHT_STATEMENT = _call("commit_steps_v1", 4)
-_RESTS_STATEMENT = _call("commit_rests_v1", 12)
+_RESTS_STATEMENT = _call("commit_rests_v1", 13)
 _HEAD = 14
 _PLAIN = _HEAD + len(StepRow._fields) + len(AttemptRow._fields) + len(EndRow._fields) + len(MarkRow._fields)
 _WAITS = len(WaitRow._fields) + 1

@@ -133,21 +133,26 @@ begin
     raise integrity_constraint_violation using message = 'a step that has its result is to wait: ' || p_run || ' ' || p_sid;
 end $$;
 
--- Open waits, of runs of these tenants. Conditions were specialized by the caller; paths are remembered so that an event knows where
+-- Open waits, in the order of these tenants, of which they have so many each. Conditions were specialized by the caller; paths are remembered so that an event knows where
 -- to look (see paths_v1).
 -- A look back goes so far back from now, -1: to when the run was created (p_whole: some do). Both are instants of the clock by which
 -- events are received, never of a process.
 -- A step that has its result waits no more, and starts no child: whoever asks for that has read less than there is (rulings C5).
 create function rt.open_waits_v1(
-    p_waits rt.wait_row[], p_tenants int[], p_whole bool,
+    p_waits rt.wait_row[], p_tenants int[], p_counts int[], p_whole bool,
     p_runs uuid[] default null                     -- only waits of these; null: all
 ) returns void language plpgsql as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := rt.now();
     v_tenant int;
+    v_from int := 0;
+    v_theirs rt.wait_row[];
 begin
-    foreach v_tenant in array p_tenants loop
+    for v_place in 1 .. cardinality(p_tenants) loop
+        v_tenant := p_tenants[v_place];
+        v_theirs := p_waits[v_from + 1 : v_from + p_counts[v_place]];
+        v_from := v_from + p_counts[v_place];
         insert into rt.wait (id, run, tenant, kind, seq, sid, name, fields, event, name_h, path_h, val_h, cond, child, due_at,
                              arming, since, created_at)
             select u.id, u.run, u.tenant, u.kind, u.seq, u.sid, u.name, u.fields, u.event, u.name_h,
@@ -161,7 +166,7 @@ begin
                                 (select d.due_at from rt.wait d where d.run = u.run and d.kind = 'd') end, u.began)), r.deadline) end,
                    u.arming,
                    case when u.lookback_ms >= 0 then v_now - least(u.lookback_ms, rt.ms(v_now)) * interval '1 millisecond' end, u.began
-            from (select u.*, v_now - coalesce(u.gone_ms, 0) * interval '1 millisecond' as began from unnest(p_waits) u) u
+            from (select u.*, v_now - coalesce(u.gone_ms, 0) * interval '1 millisecond' as began from unnest(v_theirs) u) u
             cross join lateral (select r.st, r.deadline from rt.live r where r.id = u.run offset 0) r
             left join lateral (select true as known from rt.wait_path p
                                where p.tenant = u.tenant and p.name_h = u.name_h and p.path = u.path offset 0) k on true
@@ -218,60 +223,17 @@ create function rt.wait_v1(
     p_runs uuid[] default null,
     p_gone_ms int[] default null
 ) returns void language plpgsql as $$
+declare
+    v_tenants int[]; v_counts int[];
 begin
     perform rt.paths_v1(p_tenant, p_name_h, p_path, p_path_h);
+    select coalesce(array_agg(t.tenant order by t.tenant), '{}'), array_agg(t.n order by t.tenant) into v_tenants, v_counts
+        from (select u.tenant, count(*) as n from unnest(p_tenant) u(tenant) group by u.tenant) t;
     perform rt.open_waits_v1(
         array(select u::rt.wait_row from unnest(
             p_run, p_tenant, p_id, p_kind, p_seq, p_sid, p_name, p_fields, p_event, p_name_h, p_path, p_path_h, p_val_h,
-            p_cond, p_child, p_delay_ms, p_at_ms, p_arming, p_lookback_ms, p_gone_ms) u),
-        array(select distinct u.tenant from unnest(p_tenant) u(tenant)), -1 = any (p_lookback_ms), p_runs);
-end $$;
-
--- Paths behind (p_tenant, p_name_h, p_path), in order: which are idle, no wait being open on them, and are marked so.
-create function rt.idle_paths_v1(p_tenant int, p_name_h bigint, p_path text, p_limit int)
-returns table (tenant int, name_h bigint, path text, idle bool) language plpgsql as $$
-#variable_conflict use_column
-declare
-    v_path record;
-begin
-    for v_path in
-        select p.*, not exists (select from rt.wait w where w.tenant = p.tenant and w.name_h = p.name_h and w.path_h = p.path_h
-                                and w.kind in ('e', 'x') offset 0) as unused
-        from rt.wait_path p where (p.tenant, p.name_h, p.path) > (p_tenant, p_name_h, p_path)
-        order by p.tenant, p.name_h, p.path limit p_limit
-    loop
-        tenant := v_path.tenant; name_h := v_path.name_h; path := v_path.path; idle := v_path.unused;
-        if idle and not v_path.idle then
-            perform from rt.wait_path p where p.tenant = v_path.tenant and p.name_h = v_path.name_h and p.path = v_path.path
-                for update skip locked;
-            if found then
-                update rt.wait_path p set idle = true
-                    where p.tenant = v_path.tenant and p.name_h = v_path.name_h and p.path = v_path.path;
-            end if;
-        end if;
-        return next;
-    end loop;
-end $$;
-
--- Forget idle paths, when all who may not have seen them idle have ended. Answers how many.
-create function rt.forget_paths_v1(p_tenant int[], p_name_h bigint[], p_path text[]) returns int language plpgsql as $$
-#variable_conflict use_column
-declare
-    v_path record;
-    v_count int := 0;
-begin
-    for v_path in select * from unnest(p_tenant, p_name_h, p_path) u(tenant, name_h, path) loop
-        perform from rt.wait_path p
-            where p.tenant = v_path.tenant and p.name_h = v_path.name_h and p.path = v_path.path and p.idle
-            for update skip locked;
-        continue when not found;
-        delete from rt.wait_path p
-            where p.tenant = v_path.tenant and p.name_h = v_path.name_h and p.path = v_path.path and p.idle
-              and not exists (select from rt.wait w where w.tenant = p.tenant and w.name_h = p.name_h and w.path_h = p.path_h
-                              and w.kind in ('e', 'x') offset 0);
-        if found then v_count := v_count + 1; end if;
-    end loop;
-    return v_count;
+            p_cond, p_child, p_delay_ms, p_at_ms, p_arming, p_lookback_ms, p_gone_ms) u(run, tenant) order by u.tenant),
+        v_tenants, v_counts, -1 = any (p_lookback_ms), p_runs);
 end $$;
 
 -- The hash under which waits for the event of such an end are found; `domain.matching.name_hash` of its name.

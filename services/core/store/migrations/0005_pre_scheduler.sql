@@ -347,3 +347,50 @@ create function rt.fold_usage_v1(p_limit int) returns int language sql as $$
     )
     select count(*)::int from d
 $$;
+
+-- Paths behind (p_tenant, p_name_h, p_path), in order: which are idle, no wait being open on them, and are marked so.
+create function rt.idle_paths_v1(p_tenant int, p_name_h bigint, p_path text, p_limit int)
+returns table (tenant int, name_h bigint, path text, idle bool) language plpgsql as $$
+#variable_conflict use_column
+declare
+    v_path record;
+begin
+    for v_path in
+        select p.*, not exists (select from rt.wait w where w.tenant = p.tenant and w.name_h = p.name_h and w.path_h = p.path_h
+                                and w.kind in ('e', 'x') offset 0) as unused
+        from rt.wait_path p where (p.tenant, p.name_h, p.path) > (p_tenant, p_name_h, p_path)
+        order by p.tenant, p.name_h, p.path limit p_limit
+    loop
+        tenant := v_path.tenant; name_h := v_path.name_h; path := v_path.path; idle := v_path.unused;
+        if idle and not v_path.idle then
+            perform from rt.wait_path p where p.tenant = v_path.tenant and p.name_h = v_path.name_h and p.path = v_path.path
+                for update skip locked;
+            if found then
+                update rt.wait_path p set idle = true
+                    where p.tenant = v_path.tenant and p.name_h = v_path.name_h and p.path = v_path.path;
+            end if;
+        end if;
+        return next;
+    end loop;
+end $$;
+
+-- Forget idle paths, when all who may not have seen them idle have ended. Answers how many.
+create function rt.forget_paths_v1(p_tenant int[], p_name_h bigint[], p_path text[]) returns int language plpgsql as $$
+#variable_conflict use_column
+declare
+    v_path record;
+    v_count int := 0;
+begin
+    for v_path in select * from unnest(p_tenant, p_name_h, p_path) u(tenant, name_h, path) loop
+        perform from rt.wait_path p
+            where p.tenant = v_path.tenant and p.name_h = v_path.name_h and p.path = v_path.path and p.idle
+            for update skip locked;
+        continue when not found;
+        delete from rt.wait_path p
+            where p.tenant = v_path.tenant and p.name_h = v_path.name_h and p.path = v_path.path and p.idle
+              and not exists (select from rt.wait w where w.tenant = p.tenant and w.name_h = p.name_h and w.path_h = p.path_h
+                              and w.kind in ('e', 'x') offset 0);
+        if found then v_count := v_count + 1; end if;
+    end loop;
+    return v_count;
+end $$;

@@ -88,7 +88,7 @@ create type rt.attempt_row as (
 -- do with gates, children and marks. st: where a run comes to rest, null: it goes on. counted: its uses are, as they are with every rest.
 create function rt.commit_rests_v1(
     p_owner bigint, p_heads rt.rest_row[], p_steps rt.step_row[], p_attempts rt.attempt_row[], p_ends rt.end_row[], p_waits rt.wait_row[],
-    p_tenants int[], p_whole bool, p_path_tenant int[], p_path_name_h bigint[], p_path text[], p_path_h bigint[]
+    p_tenants int[], p_counts int[], p_whole bool, p_path_tenant int[], p_path_name_h bigint[], p_path text[], p_path_h bigint[]
 ) returns table (run uuid, result text, mail int, st text, ga bigint) language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -167,7 +167,7 @@ begin
         if cardinality(p_path) > 0 then
             perform rt.paths_v1(p_path_tenant, p_path_name_h, p_path, p_path_h);
         end if;
-        perform rt.open_waits_v1(p_waits, p_tenants, p_whole, case when not v_all then v_ok end);
+        perform rt.open_waits_v1(p_waits, p_tenants, p_counts, p_whole, case when not v_all then v_ok end);
     end if;
     if not v_all then
         return query
