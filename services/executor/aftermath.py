@@ -117,7 +117,7 @@ class Aftermath:
             by_ms = row.at_ms if row.delay_ms is None else now + row.delay_ms
             if by_ms is None or by_ms > now + TIMER_HORIZON_MS:
                 continue
-            due_ms = by_ms if row.delay_ms is None else told + row.delay_ms + _STORED_MS
+            due_ms = by_ms if row.delay_ms is None or row.kind == "b" else told + row.delay_ms + _STORED_MS
             if row.kind in _OWN:
                 asleep = Asleep.of(lease, item, done, row)
                 if self.keep_timer(Timer(due_ms, by_ms, row.id, row.run, asleep)):

@@ -7,6 +7,7 @@ import time
 from datetime import timedelta
 from uuid import uuid4
 
+import pytest
 from msgspec.structs import replace
 
 from services.core.store.commit_item import AttemptRow, Committed, Fenced, MarkRow, StorageRefused
@@ -65,6 +66,23 @@ async def test_a_delay_counts_from_when_the_function_told_it(rows: LiveRows, own
     gone = {row["now"] - row["created_at"] for row in stored}
     assert min(gone) >= timedelta(seconds=19.999)
     assert time.monotonic() - told_s >= max(gone).total_seconds() - 0.001
+
+
+@pytest.mark.parametrize("beside", [(), (7,)], ids=["behind no gate", "behind one"])
+async def test_a_backoff_counts_from_when_the_attempt_is_stored_whatever_the_commit_waited(
+    rows: LiveRows, owner: int, pipeline: Pipeline, beside: tuple[int, ...]
+) -> None:
+    live = await held(rows, owner)
+    wait = rows.wait("b", sid="a", run=live["id"], delay_ms=2_000)
+    attempt = AttemptRow(live["id"], live["tenant"], 0, "a", 1, "{}", None, 3)
+    rest = {"keep": False, "st": "s", "gates": beside, "told_s": time.monotonic() - 20}
+    await pipeline.commit(item(live, wait_rows=(wait,), attempt_rows=(attempt,), **rest))
+    stored = await rows.row(
+        "select w.due_at - a.t1 as pause from rt.wait w join rt.attempts a on a.run = w.run where w.run = $1",
+        live["id"],
+    )
+    assert stored is not None
+    assert stored["pause"] >= timedelta(seconds=2)
 
 
 async def test_an_end_takes_the_live_row_and_every_wait(rows: LiveRows, owner: int, pipeline: Pipeline) -> None:

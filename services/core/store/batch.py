@@ -80,14 +80,16 @@ def _arguments(owner: int, items: Sequence[CommitItem], now_s: float) -> list[An
     starts = _flat(item.start_rows for item in items)
     if waits or starts:
         args += columns(waits, len(WaitRow._fields))
-        args.append(_flat([_gone_ms(item, now_s)] * len(item.wait_rows) for item in items))
+        args.append([_gone_ms(item, row, now_s) for item in items for row in item.wait_rows])
         args += columns(starts, _STARTS)
     return args
 
 
-def _gone_ms(item: CommitItem, now_s: float) -> int:
-    """How much of its waits is over when they are stored: a sleep lasts from when the function asked for it."""
-    return 0 if item.told_s is None else min(int((now_s - item.told_s) * 1_000), _MOST_GONE_MS)
+def _gone_ms(item: CommitItem, row: WaitRow, now_s: float) -> int:
+    """How much of a wait is over when it is stored: a sleep lasts from when the function asked for it. A backoff lasts
+    from when the attempt that failed is stored, which is when that ended for whoever looks at it.
+    """
+    return 0 if item.told_s is None or row.kind == "b" else min(int((now_s - item.told_s) * 1_000), _MOST_GONE_MS)
 
 
 def _light_arguments(owner: int, items: Sequence[CommitItem]) -> list[Any]:
@@ -117,7 +119,7 @@ def _rests_arguments(owner: int, items: Sequence[CommitItem], now_s: float) -> l
     are, in their order, and how many of each; whether one looks back as far as its run goes; and the paths on which
     they are found.
     """
-    waits = [(*row, _gone_ms(item, now_s)) for item in items for row in item.wait_rows]
+    waits = [(*row, _gone_ms(item, row, now_s)) for item in items for row in item.wait_rows]
     tenants = Counter(map(_TENANT, waits))
     if len(tenants) > 1:
         order = {tenant: place for place, tenant in enumerate(tenants)}

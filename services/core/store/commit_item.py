@@ -129,7 +129,7 @@ class CommitItem(msgspec.Struct, frozen=True, kw_only=True):
 
     `keep`: the lease goes on. Otherwise `st` is the letter of the status the run rests in. `executing`: steps of it are
     being executed, so a slot is kept although others wait for it. `steps`, `size` and `uses` are deltas. `told_s`: from
-    when on by the monotonic clock the delays of its waits count; None: from the commit on.
+    when on by the monotonic clock the delays of its waits count, but of backoffs; None: from the commit on.
     """
 
     run: UUID
