@@ -8,6 +8,7 @@ import socket
 import time
 import uuid
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from services.core.bus.jetstream import Bus
 from services.core.bus.subjects import CONSUMER
@@ -192,3 +193,16 @@ async def test_a_consumer_that_vanishes_while_pulled_is_made_again(bus: Bus) -> 
 def cpu_s() -> float:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
+
+
+async def test_a_connection_that_breaks_while_something_waits_to_be_written_is_made_anew(bus: Bus) -> None:
+    session = await bus.session()
+    client = session.client
+    client._pending.append(b"PING\r\n")  # as where a message comes between the break and its notice
+    client._pending_data_size += 6
+    transport: Any = client._transport
+    transport._io_reader.set_exception(BrokenPipeError())
+    async with asyncio.timeout(GUARD_S):
+        await session.closed.wait()
+        while await bus.session() is session:
+            await asyncio.sleep(0.01)

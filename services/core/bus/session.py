@@ -59,6 +59,10 @@ class Session:
         except BaseException:
             await _close(client)
             raise
+        # nats-py does not tell of its end where it had something to send over a broken connection: its close fails.
+        reading = client._reading_task
+        assert reading is not None, "it is connected"
+        reading.add_done_callback(session._reads_no_more)
         return session
 
     async def subscribe(self, subject: str, handle: Callable[[bytes], Awaitable[None]]) -> Subscription:
@@ -95,7 +99,15 @@ class Session:
         await _close(self.client)
         await self._on_closed()
 
+    def _reads_no_more(self, reading: asyncio.Task[None]) -> None:
+        if not reading.cancelled() and (error := reading.exception()) is not None:
+            log.debug("nats: %s", error, exc_info=error)
+        self._end()
+
     async def _on_closed(self) -> None:
+        self._end()
+
+    def _end(self) -> None:
         self.closed.set()
         for watcher in self.watchers:
             watcher.set()
