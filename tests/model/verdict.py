@@ -86,7 +86,7 @@ class Verdict:
                     yield f"failed with {error} after {attempts} of {workflow.attempts} attempts"
             case "timed_out" if workflow.timeout_ms is None or elapsed_ms(
                 self._stored.runs[run]["created_at"], end["ended"]
-            ) < (workflow.timeout_ms + self._ledger.delays.get(run, 0)):
+            ) < (workflow.timeout_ms + (self._delay_ms(run) or 0)):
                 yield f"timed out within {workflow.timeout_ms} ms"
             case "cancelled" if not self._may_be_cancelled(run, workflow):
                 yield "cancelled by nobody"
@@ -277,10 +277,14 @@ class Verdict:
                 if after_ms < _pause_ms(workflow.step(sid), k - 1):
                     yield f"attempt {k} of step {sid} came {after_ms} ms after the one before"
             before[sid] = attempt
-        delay = self._ledger.delays.get(run) if self._ledger.retried[run] == 0 else None
+        delay = self._delay_ms(run)
         started = self._stored.ends[run]["started"]
         if delay is not None and started is not None and elapsed_ms(row["created_at"], started) < delay:
             yield f"started {elapsed_ms(row['created_at'], started)} ms after its creation, not {delay}"
+
+    def _delay_ms(self, run: UUID) -> int | None:
+        """By how much it was to start later. A retry of one that was cancelled before begins at once."""
+        return self._ledger.delays.get(run) if self._ledger.retried[run] == 0 else None
 
 
 def _pause_ms(step: Step, failed: int) -> float:
