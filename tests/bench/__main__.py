@@ -119,9 +119,11 @@ class Bench:
             return []
 
 
-def _report(given: argparse.Namespace, lines: Sequence[Line]) -> None:
+def _report(given: argparse.Namespace, lines: Sequence[Line], load: float) -> None:
+    if not lines:
+        return  # what was measured before is worth more
     BUILD.mkdir(parents=True, exist_ok=True)
-    text = f"{_machine()}\n\n{table.results(lines)}\n\n{table.costs(lines)}\n"
+    text = f"{_machine()}, load {load:.1f} before\n\n{table.results(lines)}\n\n{table.costs(lines)}\n"
     (BUILD / "last.jsonl").write_text("".join(f"{line.json()}\n" for line in lines))
     (BUILD / "last.md").write_text(text)
     print(f"\n{text}")
@@ -154,10 +156,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser().parse_args(argv)
     if given.profile:
         given.profile.mkdir(parents=True, exist_ok=True)
-    bench = Bench(given)
+    bench, load = Bench(given), os.getloadavg()[0]
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         code = runner.run(bench.run())
-    _report(given, bench.lines)
+    _report(given, bench.lines, load)
     return code
 
 
