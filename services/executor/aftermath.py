@@ -23,7 +23,7 @@ from services.core.engine.run_marks import RunMarks
 from services.core.engine.run_traces import RunTraces
 from services.core.engine.send_events import SendEventMarks, SendMark
 from services.core.runtime.clock import Clock
-from services.core.store.commit_item import CommitItem, Committed
+from services.core.store.commit_item import CommitItem, Committed, WaitRow
 from services.core.store.database import Database
 from services.executor.asleep import Asleep
 from services.executor.lease import Lease
@@ -58,7 +58,7 @@ class Aftermath:
         self.keep_timer: Keep = keeps_none
         """Keeps a sleep or a backoff in this process, to be fired here."""
         self.remember: Callable[[Asleep], None] = lambda _: None
-        """Keeps what is known of a run that waits for an event or for another run, for when it is resumed."""
+        """Keeps what is known of a run that rests, for when it is resumed."""
         self._clock = clock
         self._hints = hints
         self._send_marks = SendEventMarks(database, acceptor)
@@ -92,6 +92,8 @@ class Aftermath:
             self._ready.append(lease.run)  # let go over a delivery: ready again at once
         if item.wait_rows:
             self._set_timers(lease, item, done)
+        if not done.is_held and lease.last_wait is not None:
+            self._remember(lease, item, done, lease.last_wait)
         for row in item.wait_rows:
             if row.arming:
                 self._look_backs.offer(row.tenant, row.id)
@@ -108,9 +110,6 @@ class Aftermath:
 
     def _set_timers(self, lease: Lease, item: CommitItem, done: Committed) -> None:
         """Whoever is to fire the waits of this commit hears of it."""
-        for row in item.wait_rows:
-            if row.kind in _RESUMED and (asleep := Asleep.of(lease, item, done, row)) is not None:
-                self.remember(asleep)
         now = self._clock.unix_ms()
         told = now if item.told_s is None else now - (self._clock.monotonic() - item.told_s) * 1_000
         for row in item.wait_rows:
@@ -123,6 +122,14 @@ class Aftermath:
                 if self.keep_timer(Timer(due_ms, by_ms, row.id, row.run, asleep)):
                     continue
             self._timers.append((row.run, by_ms))
+
+    def _remember(self, lease: Lease, item: CommitItem, done: Committed, wait: WaitRow) -> None:
+        """A run that rests over one wait; a sleep that was let go with its own commit is remembered with its timer."""
+        is_short = wait.delay_ms is not None and wait.delay_ms <= TIMER_HORIZON_MS
+        if wait.kind in _RESUMED or (wait.kind == "s" and is_short and not item.wait_rows):
+            asleep = Asleep.of(lease, item, done, wait)
+            if asleep is not None:
+                self.remember(asleep)
 
     async def run(self) -> None:
         """Carry out what was noted, until cancelled."""

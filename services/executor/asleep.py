@@ -21,6 +21,8 @@ from services.executor.lease import Lease
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_BYTES = 16 * 1024
 _OBJECTS_BYTES = 2 * 1024
+_PLACED = frozenset("sec")
+"""Waits that are steps by themselves, and have their place among the results when they begin."""
 _NO_ERROR = error_json("Error", "the step failed")
 
 
@@ -36,11 +38,15 @@ class Asleep:
 
     @classmethod
     def of(cls, lease: Lease, item: CommitItem, done: Committed, wait: WaitRow) -> Asleep | None:
-        """Of a lease that has just committed `item`. None: more is open than this wait, or there is much to keep."""
-        if done.st != item.st or len(item.wait_rows) > 1 or any(sid != wait.sid for sid in lease.open_steps):
+        """Of a lease that was let go with `item`. None: it is held, something was delivered to it meanwhile, not this
+        wait alone is open, or there is much to keep.
+        """
+        if done.is_held or done.st != item.st or len(item.wait_rows) > 1:
             return None
-        if any(row.seq > wait.seq for row in item.step_rows):
-            return None  # its result would stand before theirs
+        if lease.open_steps.keys() != ({wait.sid} if wait.sid else set()):
+            return None
+        if wait.kind in _PLACED and wait.seq + 1 != lease.steps:
+            return None  # its result would stand before those of others
         asleep = cls(lease, wait)
         return asleep if asleep.size <= _MOST_BYTES else None
 
@@ -117,4 +123,5 @@ class Asleep:
             affinity=session,
             under_way=None,
             reporting={},
+            last_wait=None,
         )

@@ -185,10 +185,10 @@ class Claimer:
         """
         pooled = [run for run in woken.runs if run["pooled"]]
         room -= len(woken.runs) - len(pooled)
-        known = [remembered for run in pooled if (remembered := asleep.get(run["id"])) is not None]
-        for each in known:
-            self.remembered.keep(each)
-        runs = [each.run for each in known]
+        for run in pooled:
+            if (remembered := asleep.get(run["id"])) is not None:
+                self.remembered.keep(remembered)
+        runs = [UUID(int=run["id"].int) for run in pooled]
         resumed = await self._claim_remembered(connection, runs, room, begun_ns, found_by="timer")
         for run in runs:
             self.remembered.take(run)  # whoever claims what is left may do more to it
@@ -200,7 +200,7 @@ class Claimer:
         """Hand out the leases of those of which all is known; the others."""
         unread = []
         for row in rows:
-            remembered = asleep.get(row["id"])
+            remembered = asleep.get(row["id"]) or self.remembered.take(row["id"])
             lease = None if remembered is None else remembered.woken(row)
             if lease is None:
                 unread.append(row)

@@ -18,7 +18,7 @@ from services.core.domain.run import Limits, RunView, Status
 from services.core.domain.transition import Decision
 from services.core.engine.definitions import ProjectEntry, TenantDefinitions, WorkflowEntry
 from services.core.runtime.ids import ulid_text
-from services.core.store.commit_item import CommitItem, Committed
+from services.core.store.commit_item import CommitItem, Committed, WaitRow
 from services.executor.function_client import WrittenHeaders
 from services.executor.worker_stream.invocation import LiveInvocation
 
@@ -32,7 +32,8 @@ class Lease:
     ids of events that it has sent are not known yet, so it does not go on. `affinity`: the worker's session that
     it was claimed for, or that executes it. `under_way`: the invocation over its stream, `reporting`: the numbers of
     its ops that are being committed, by step. `headers`: those of its last request, and the name, attempt and trace
-    that they tell. `leave`: others wait for the room that it takes, so it is given back after its step.
+    that they tell. `last_wait`: the last one that it has opened. `leave`: others wait for the room that it takes, so it
+    is given back after its step.
     """
 
     run: UUID
@@ -63,6 +64,7 @@ class Lease:
     memo: StepsFragment = field(default_factory=StepsFragment)
     failing: dict[str, int] = field(default_factory=dict)
     open_steps: dict[str, str] = field(default_factory=dict)
+    last_wait: WaitRow | None = None
     invocations: int = 0
     affinity: str | None = None
     under_way: LiveInvocation | None = None
@@ -185,6 +187,7 @@ class Lease:
         self.function_failures = decision.function_failures
         self.repeats = decision.repeats
         for wait in item.wait_rows:
+            self.last_wait = wait
             if wait.sid is not None:
                 self.open_steps[wait.sid] = wait.kind
         for row in item.step_rows:

@@ -44,11 +44,12 @@ class Remembered:
         """What is remembered of these."""
         return (asleep for run in runs if (asleep := self._by_run.get(run)) is not None)
 
-    def take(self, run: UUID) -> None:
-        """Remember it no more."""
+    def take(self, run: UUID) -> Asleep | None:
+        """Remember it no more; what was."""
         asleep = self._by_run.pop(run, None)
         if asleep is not None:
             self._bytes -= asleep.size
+        return asleep
 
 
 class Resumed(NamedTuple):

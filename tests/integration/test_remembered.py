@@ -284,7 +284,9 @@ async def test_an_executor_goes_on_without_reading_what_it_let_go_of(hand: Hand,
     pytest.fail("each time the run was read")
 
 
-async def test_a_worker_goes_on_with_a_run_that_was_not_read(hand: Hand, rows: LiveRows) -> None:
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_a_worker_goes_on_with_a_run_that_was_not_read(hand: Hand, rows: LiveRows, at_once: bool) -> None:
+    """`at_once`: the invocation ends with the op, or when its worker says that nothing is left to do."""
     async with stream_executor(hand.database, hand.tenant) as executor, worker(executor) as one:
         for _ in range(_TRIES):
             run = await hand.start("work")
@@ -292,8 +294,10 @@ async def test_a_worker_goes_on_with_a_run_that_was_not_read(hand: Hand, rows: L
             execute, _ = await one.execute()
             await one.op(execute.key, 1, completed("a", "kept"))
             await one.ack()
-            await one.op(execute.key, 2, wait_for_event("go", "go"), last=True)
+            await one.op(execute.key, 2, wait_for_event("go", "go"), last=at_once)
             await one.ack()
+            if not at_once:
+                await one.end(execute.key)
             await waits_and_is_marked(rows, run)
             await hand.send("go", '{"n":7}')
             executor.incarnation.hint([run])
@@ -313,7 +317,10 @@ async def test_a_worker_goes_on_with_a_run_that_was_not_read(hand: Hand, rows: L
     pytest.fail("each time the run was read")
 
 
-async def test_a_worker_goes_on_with_a_run_that_has_slept_and_was_not_read(hand: Hand, rows: LiveRows) -> None:
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_a_worker_goes_on_with_a_run_that_has_slept_and_was_not_read(
+    hand: Hand, rows: LiveRows, at_once: bool
+) -> None:
     async with stream_executor(hand.database, hand.tenant, own_timers=True) as executor, worker(executor) as one:
         for _ in range(_TRIES):
             run = await hand.start("work")
@@ -321,8 +328,10 @@ async def test_a_worker_goes_on_with_a_run_that_has_slept_and_was_not_read(hand:
             execute, _ = await one.execute()
             await one.op(execute.key, 1, completed("a", "kept"))
             await one.ack()
-            await one.op(execute.key, 2, sleep("z", "300ms"), last=True)
+            await one.op(execute.key, 2, sleep("z", "300ms"), last=at_once)
             await one.ack()
+            if not at_once:
+                await one.end(execute.key)
             await rows.value(_MARKED, run)
             again, request = await one.execute()
             await one.op(again.key, 1, {"op": "run_completed", "output": 1}, last=True)
@@ -356,3 +365,24 @@ async def test_no_more_of_those_that_workers_serve_wake_at_once_than_there_is_ro
             await one.op(execute.key, 1, {"op": "run_completed", "output": 1}, last=True)
             await one.ack()
             ended += 1
+
+
+async def test_what_a_held_run_does_after_its_wait_is_known_when_it_goes_on(hand: Hand, rows: LiveRows) -> None:
+    """A worker that goes on beside an open wait: its run is not remembered as it was when the wait began."""
+    async with stream_executor(hand.database, hand.tenant) as executor, worker(executor) as one:
+        run = await hand.start("work")
+        executor.incarnation.hint([run])
+        execute, _ = await one.execute()
+        await one.op(execute.key, 1, wait_for_event("go", "go"))
+        await one.ack()
+        await one.op(execute.key, 2, wait_for_event("too", "too"))
+        await one.ack()
+        await one.end(execute.key)
+        await until(lambda: rows.value("select st = 'w' from rt.live where id = $1", run))
+        await hand.send("too", '{"n":7}')
+        executor.incarnation.hint([run])
+        again, request = await one.execute()
+        assert list(request["steps"]) == ["too"]
+        assert list(again.open_steps) == ["go"]
+        await one.op(again.key, 1, {"op": "run_completed", "output": 1}, last=True)
+        await one.ack()

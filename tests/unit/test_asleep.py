@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from services.core.domain.cause import Answered
 from services.core.domain.gate_rule import RunGates
@@ -117,10 +118,23 @@ def test_a_sleep_after_results_of_the_same_answer_is_remembered() -> None:
 
 def test_a_sleep_before_another_result_is_not_remembered() -> None:
     held = lease()
-    item, done = rested(held, result("a"), nap())
-    late = item.step_rows[0]._replace(seq=item.wait_rows[0].seq + 1)
-    from_stream = CommitItem(**{**{f: getattr(item, f) for f in item.__struct_fields__}, "step_rows": (late,)})
-    assert Asleep.of(held, from_stream, done, item.wait_rows[0]) is None
+    item, done = rested(held, nap())
+    held.steps += 1  # of a step that a worker executed beside it
+    assert Asleep.of(held, item, done, item.wait_rows[0]) is None
+
+
+def test_a_held_run_is_not_remembered() -> None:
+    """A worker may go on with it: what it does then is not known yet."""
+    held = lease()
+    item, _ = rested(held, nap(), st="r")
+    assert Asleep.of(held, replace(item, st="r"), Committed(held.mail, "r", None), item.wait_rows[0]) is None
+
+
+def test_one_of_which_the_wait_is_over_already_is_not_remembered() -> None:
+    held = lease()
+    item, done = rested(held, nap())
+    del held.open_steps["z"]
+    assert Asleep.of(held, item, done, item.wait_rows[0]) is None
 
 
 def test_much_is_not_remembered() -> None:
