@@ -60,10 +60,13 @@ def _fault(what: str, attempt: Mapping[str, Any], created: datetime | None) -> s
 
 
 def _lost(attempt: Mapping[str, Any], created: datetime | None) -> str:
-    """An attempt of the function: where it was, and since when, is not to be seen from any step."""
-    step = f" in step {one_line(attempt['step_id'])}" if attempt["step_id"] else ""
+    """An attempt of the function: where it was, and since when, is not to be seen from any step. When it began is not
+    always known, and then told as when it ended.
+    """
     since = _offset(attempt["started_at"], created).strip()
-    return f"{_fault('function attempt', attempt, created)} (began at {since}{step})"
+    known = [f"began at {since}"] if attempt["started_at"] != attempt["ended_at"] else []
+    known += [f"in step {one_line(attempt['step_id'])}"] if attempt["step_id"] else []
+    return _fault("function attempt", attempt, created) + (f" ({' '.join(known)})" if known else "")
 
 
 def instant(text: str | None) -> datetime | None:

@@ -18,16 +18,26 @@ LOST = {
 }
 
 
-@pytest.mark.parametrize(("step", "said"), [("charge", " in step charge"), (None, "")])
-def test_an_attempt_of_the_function_tells_since_when_and_in_which_step(step: str | None, said: str) -> None:
+@pytest.mark.parametrize(
+    ("step", "began", "said"),
+    [
+        ("charge", LOST["started_at"], " (began at 1.50s in step charge)"),
+        (None, LOST["started_at"], " (began at 1.50s)"),
+        ("charge", LOST["ended_at"], " (in step charge)"),
+        (None, LOST["ended_at"], ""),
+    ],
+)
+def test_an_attempt_of_the_function_tells_in_which_step_and_since_when_if_that_is_known(
+    step: str | None, began: str, said: str
+) -> None:
     run: dict[str, Any] = {
         "created_at": "2026-01-01T00:00:00.000Z",
         "steps": [],
-        "attempts": [{**LOST, "step_id": step}],
+        "attempts": [{**LOST, "step_id": step, "started_at": began}],
     }
     *_, line = steps_shown(run).splitlines()
     lost = "function attempt 1 failed at 4.00s: WorkerLost: the engine process is gone"
-    assert line == f"    {lost} (began at 1.50s{said})"
+    assert line == f"    {lost}{said}"
 
 
 @pytest.mark.parametrize(
