@@ -66,7 +66,7 @@ async def _effects(api: ApiClient, event: Mapping[str, Any]) -> str:
     lines += [f"{word:10}{counted(event[word], 'run')}" for word in ("resumed", "cancelled") if event[word]]
     if len(lines) == 1 and not event["duplicate"]:
         lines += [f"{'skipped':10}{said}" for said in await _skipped(api, event["id"])] or [
-            "          nothing came of it: it starts no workflow, and no run waits for it; see `runr workflows list`"
+            "          nothing came of it yet: it starts no workflow, no run waits for it; see `runr workflows list`"
         ]
     return "\n".join(lines) + "\n"
 

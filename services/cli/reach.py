@@ -95,7 +95,8 @@ def _of_stack(environ: Mapping[str, str], token: str | None) -> Reached:
     url = stack.get("api_url", "")
     if not url:
         raise Failure(
-            f"no stack of `runr dev` in {home.path}: go to its folder, set RUNR_HOME or {_URL}, or `runr login`",
+            f"no stack of `runr dev` in {home.path}: start one, go to its folder, "
+            f"set RUNR_HOME or {_URL}, or `runr login`",
             EXIT_USAGE,
         )
     return Reached(_checked(url, "the URL of the stack"), token or stack["token"])

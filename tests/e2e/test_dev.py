@@ -217,7 +217,7 @@ def test_a_function_without_scheme_is_refused_at_once(home: Home) -> None:
 def test_doctor_without_a_stack_says_what_is_missing(home: Home) -> None:
     found = runr(home, "doctor")
     assert found.returncode == 2
-    assert f"no stack of `runr dev` in {home.path}: go to its folder, set RUNR_HOME" in found.stderr
+    assert f"no stack of `runr dev` in {home.path}: start one, go to its folder, set RUNR_HOME" in found.stderr
 
 
 def test_wrong_usage_ends_with_two(home: Home) -> None:

@@ -144,6 +144,9 @@ async def test_a_refused_list_changes_nothing_but_the_status(
     assert view.project.endpoint_url == function.url
     assert view.project.sync_status is not None
     assert "failed" in view.project.sync_status
+    # What was said of an endpoint goes with it.
+    removed = await functions.set_endpoint(caller, "default", None)
+    assert (removed.project.sync_status, removed.project.synced_ms) == (None, None)
 
 
 async def test_of_very_many_faults_it_is_said_how_many_are_not_told(

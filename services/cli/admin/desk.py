@@ -58,7 +58,7 @@ async def desk(environ: Mapping[str, str]) -> AsyncIterator[Desk]:
     home = Home.of(environ)
     url = environ.get("DATABASE_URL") or home.recall("stack.json").get("database_url")
     if not url:
-        said = f"no stack of `runr dev` in {home.path}: go to its folder, set RUNR_HOME, or set DATABASE_URL"
+        said = f"no stack of `runr dev` in {home.path}: start one, go to its folder, set RUNR_HOME, or set DATABASE_URL"
         raise Failure(said, EXIT_USAGE)
     try:
         settings = load(DatabaseSettings, {**environ, "DATABASE_URL": url})

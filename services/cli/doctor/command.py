@@ -39,7 +39,8 @@ async def run(environ: Mapping[str, str], *, health: Sequence[str] = (), as_json
     stack = home.recall("stack.json")
     if not stack and not environ.get("DATABASE_URL"):
         raise Failure(
-            f"no stack of `runr dev` in {home.path}: go to its folder, set RUNR_HOME, or set DATABASE_URL and NATS_URL",
+            f"no stack of `runr dev` in {home.path}: start one, go to its folder, "
+            f"set RUNR_HOME, or set DATABASE_URL and NATS_URL",
             EXIT_USAGE,
         )
     known = {"DATABASE_URL": stack.get("database_url", ""), "NATS_URL": stack.get("nats_url", ""), **environ}

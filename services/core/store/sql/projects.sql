@@ -40,7 +40,9 @@ update {t}.projects set signing_key = $2, key_print = $3 where id = $1;
 update {t}.projects set previous_key = signing_key, signing_key = $2, key_print = $3, rotated_at = rt.now() where id = $1;
 
 -- name: set_endpoint
-update {t}.projects set endpoint_url = $2 where id = $1;
+-- What a sync said of an endpoint goes with it.
+update {t}.projects set endpoint_url = $2, sync_status = case when $2::text is not null then sync_status end,
+       synced_at = case when $2::text is not null then synced_at end where id = $1;
 
 -- name: set_file
 update {t}.projects set defs_file = $2 where id = $1;
