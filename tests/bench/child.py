@@ -73,7 +73,7 @@ async def until(
     try:
         async with asyncio.timeout(within_s):
             while not await holds():
-                await asyncio.sleep(every_s if isinstance(every_s, float) else every_s())
+                await asyncio.sleep(every_s() if callable(every_s) else every_s)
     except TimeoutError:
         raise NotReady(f"{what}: not so within {within_s:g} s") from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.bench import table
 from tests.bench.__main__ import parser
+from tests.bench.child import until
 from tests.bench.figures import Figure, Line, labelled, lines_of, percentile, read_line, rounded, spread_ms
 from tests.bench.lean_client import parse
 from tests.bench.profile import read_profile
@@ -220,3 +222,14 @@ def test_a_profile_counts_the_main_thread_at_work() -> None:
     assert dict(profile.own) == {"call (services/executor/drive.py)": 3, "event loop: write": 1}
     assert profile.total["main (services/cli/main.py)"] == 4
     assert "| 75.0 | `call (services/executor/drive.py)` |" in profile.markdown()
+
+
+@pytest.mark.parametrize("every_s", [0, 0.0, lambda: 0.0])
+async def test_what_is_waited_for_is_asked_for_again_after_any_pause(every_s: float | Callable[[], float]) -> None:
+    answers = iter((False, False, True))
+
+    async def holds() -> bool:
+        return next(answers)
+
+    await until(holds, within_s=10, what="it holds", every_s=every_s)
+    assert next(answers, None) is None
