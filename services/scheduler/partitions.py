@@ -18,7 +18,7 @@ from services.core.domain.errors import Unavailable
 from services.core.runtime.clock import Clock
 from services.core.runtime.lifecycle import Component
 from services.core.runtime.supervised import UNSUPERVISED, SupervisedProcess
-from services.core.store.database import PASSING, connect
+from services.core.store.database import connect, translated
 from services.core.store.queries import queries
 
 log = logging.getLogger(__name__)
@@ -77,9 +77,10 @@ class Partitions(Component):
         """Beat until cancelled, over every absence of the database."""
         while True:
             try:
-                await self.beat()
-            except (*PASSING, Unavailable) as error:
-                log.debug("heartbeat failed", extra={"fault": type(error).__name__})
+                with translated():
+                    await self.beat()
+            except Unavailable as error:
+                log.debug("heartbeat failed", extra={"fault": type(error.__cause__ or error).__name__})
                 self._drop()
             await self._pause()
 
@@ -114,10 +115,11 @@ class Partitions(Component):
         if connection is None or connection.is_closed():
             return
         try:
-            await connection.execute(queries("scheduler")["give_parts_back"], self.owner, timeout=_LEAVE_S)
-            await connection.execute(queries("scheduler")["remove_scheduler"], self.owner, timeout=_LEAVE_S)
-            await connection.close(timeout=_LEAVE_S)
-        except PASSING:
+            with translated():  # also where a beat was cancelled in it a moment ago
+                await connection.execute(queries("scheduler")["give_parts_back"], self.owner, timeout=_LEAVE_S)
+                await connection.execute(queries("scheduler")["remove_scheduler"], self.owner, timeout=_LEAVE_S)
+                await connection.close(timeout=_LEAVE_S)
+        except Unavailable:
             connection.terminate()
 
     def _take(self, parts: tuple[int, ...]) -> None:
