@@ -63,6 +63,7 @@ class ModelScheduler:
     async def tick(self) -> None:
         """Do each duty once, one after another in any order."""
         self._clock.skip(_LONG_S)  # its next look is a look at everything
+        self._rescue.wake()  # as the glance of a whole scheduler does that sees runs of the dead
         for duty in self._rng.sample(self._duties, len(self._duties)):
             await duty.run_once()
         await self._look_backs.idle()
@@ -73,12 +74,13 @@ class ModelScheduler:
         acceptor = EventAcceptor(database, definitions, hints, ids)
         marks = Marks(database, hints)
         self._look_backs = LookBacks(database, LookBack(database, hints))
+        self._rescue = Rescue(database, hints, clock, LEASE, marks.nudge, settle_s=0.0)
         return [
             Wake(database, self._partitions, hints, clock, theirs),
             Cron(DueSchedules(database, definitions, hints, ids)),
             marks,
             Timeout(database, hints, marks.nudge),
-            Rescue(database, hints, clock, LEASE, marks.nudge, settle_s=0.0),
+            self._rescue,
             SendEvents(SendEventMarks(database, acceptor).sweep),
             FanOut(FanOutMarks(database, hints).sweep),
             RunEvents(RunEventMarks(database, acceptor).sweep),
