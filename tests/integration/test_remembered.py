@@ -32,7 +32,7 @@ from tests.support.fake_function import Request, completed, replaying, sleep, wa
 from tests.support.hand import Hand
 from tests.support.live_rows import DAY_MS, LiveRows, rows, until
 from tests.support.pipeline import owner, pipeline
-from tests.support.worker import stream_executor, worker
+from tests.support.worker import HandWorker, StreamExecutor, stream_executor, worker
 
 __all__ = ["database", "owner", "pipeline", "postgres_url", "rows"]
 
@@ -284,20 +284,26 @@ async def test_an_executor_goes_on_without_reading_what_it_let_go_of(hand: Hand,
     pytest.fail("each time the run was read")
 
 
+async def started(hand: Hand, executor: StreamExecutor, one: HandWorker, op: dict[str, Any], *, at_once: bool) -> UUID:
+    """A run of the worker's that rests over this op, its second."""
+    run = await hand.start("work")
+    executor.incarnation.hint([run])
+    execute, _ = await one.execute()
+    await one.op(execute.key, 1, completed("a", "kept"))
+    await one.ack()
+    await one.op(execute.key, 2, op, last=at_once)
+    await one.ack()
+    if not at_once:
+        await one.end(execute.key)
+    return run
+
+
 @pytest.mark.parametrize("at_once", [True, False])
 async def test_a_worker_goes_on_with_a_run_that_was_not_read(hand: Hand, rows: LiveRows, at_once: bool) -> None:
     """`at_once`: the invocation ends with the op, or when its worker says that nothing is left to do."""
     async with stream_executor(hand.database, hand.tenant) as executor, worker(executor) as one:
         for _ in range(_TRIES):
-            run = await hand.start("work")
-            executor.incarnation.hint([run])
-            execute, _ = await one.execute()
-            await one.op(execute.key, 1, completed("a", "kept"))
-            await one.ack()
-            await one.op(execute.key, 2, wait_for_event("go", "go"), last=at_once)
-            await one.ack()
-            if not at_once:
-                await one.end(execute.key)
+            run = await started(hand, executor, one, wait_for_event("go", "go"), at_once=at_once)
             await waits_and_is_marked(rows, run)
             await hand.send("go", '{"n":7}')
             executor.incarnation.hint([run])
@@ -323,15 +329,7 @@ async def test_a_worker_goes_on_with_a_run_that_has_slept_and_was_not_read(
 ) -> None:
     async with stream_executor(hand.database, hand.tenant, own_timers=True) as executor, worker(executor) as one:
         for _ in range(_TRIES):
-            run = await hand.start("work")
-            executor.incarnation.hint([run])
-            execute, _ = await one.execute()
-            await one.op(execute.key, 1, completed("a", "kept"))
-            await one.ack()
-            await one.op(execute.key, 2, sleep("z", "300ms"), last=at_once)
-            await one.ack()
-            if not at_once:
-                await one.end(execute.key)
+            run = await started(hand, executor, one, sleep("z", "300ms"), at_once=at_once)
             await rows.value(_MARKED, run)
             again, request = await one.execute()
             await one.op(again.key, 1, {"op": "run_completed", "output": 1}, last=True)
