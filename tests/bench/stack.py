@@ -27,6 +27,7 @@ SERVERS = ("postgres", "nats")
 
 _UP_S = 90.0
 _LOOK_S = 0.25
+_ALONE_LOOK_S = 0.0004
 _NOT_INHERITED = ("RUNR_", "WORKFLOWS_", "OTEL_", "DATABASE_URL", "NATS_URL")
 _KEPT = ("RUNR_POSTGRES_BIN", "RUNR_NATS_BIN", "RUNR_EXECUTOR_SLOTS")
 
@@ -98,6 +99,8 @@ class BenchStack:
     async def until_run_ended(self, run: str, *, within_s: float, not_before_s: float) -> None:
         """Returns when the run has ended. Nobody looks before `not_before_s` have passed, and then for one row only:
         looking costs what is measured. Raises NotReady.
+
+        It pauses with the whole process: the timers of the loop count in milliseconds, and what is shorter is no pause.
         """
         ended = await self.database.prepare("select exists (select from rt.ends where run = $1)")
         run_id = ulid_uuid(run)
@@ -106,7 +109,11 @@ class BenchStack:
             return bool(await ended.fetchval(run_id))
 
         await asyncio.sleep(not_before_s)
-        await until(is_there, within_s=within_s, what="a run ended", every_s=0.0005)
+        deadline_s = time.monotonic() + within_s
+        while not await is_there():
+            if time.monotonic() > deadline_s:
+                raise NotReady(f"run {run} ended: not so within {within_s:g} s")
+            time.sleep(_ALONE_LOOK_S)
 
     async def until_resting(self, state: str, count: int, *, within_s: float) -> None:
         """Returns when so many runs are in the state `s` (asleep) or `w` (waiting)."""
