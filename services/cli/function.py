@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from services.cli.api import ApiClient, ApiFailure
+from services.cli.archived import archived_lines
 from services.cli.failure import Failure
 from services.cli.http_url import is_http_url
 from services.core.runtime.service import EXIT_USAGE
@@ -40,15 +42,22 @@ async def follow_function(api_url: str, token: str, url: str) -> None:
         while True:
             try:
                 if not registered:
-                    await api.call("PATCH", APP, {"endpoint_url": url})
+                    changed = await api.call("PATCH", APP, {"endpoint_url": url})
                     registered = True
+                    _tell(archived_lines(changed["archived"]))
                 synced = await api.call("POST", SYNC, {})
+                _tell(archived_lines(synced["archived"]))
                 names = ", ".join(sorted(workflow["name"] for workflow in synced["workflows"]))
                 state = f"function {url}: {synced['sync']['message'] or names or 'no workflows'}"
             except ApiFailure as failure:
                 state = f"function {url}: {failure}"
             if state != shown:
-                sys.stdout.write(f"{state}\n")
-                sys.stdout.flush()
+                _tell([state])
                 shown = state
             await asyncio.sleep(_POLL_S)
+
+
+def _tell(lines: Sequence[str]) -> None:
+    for line in lines:
+        sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

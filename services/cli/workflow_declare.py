@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from services.cli.api import ApiClient
+from services.cli.archived import archived_warnings
 from services.cli.reach import reach_api
 from services.cli.runs.payload import read_payload
 from services.cli.table import counted, one_line
@@ -34,6 +35,7 @@ async def run(environ: Mapping[str, str], given: argparse.Namespace) -> int:
     number = sum(each["archived_at"] is None for each in declared["data"])
     lines = [f"declared  {counted(number, 'workflow')} of {given.project}"]
     lines += [f"          {one_line(each['name'])}{_state(each)}" for each in declared["data"]]
+    lines += archived_warnings(declared["archived"])
     sys.stdout.write("\n".join(lines) + "\n")
     return EXIT_OK
 

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from services.cli.api import ApiClient
+from services.cli.archived import archived_lines
 from services.cli.json_input import read_json
 from services.cli.reach import reach_api
 from services.cli.table import counted
@@ -51,6 +52,7 @@ def _tell(project: str, synced: Mapping[str, Any], stored: Mapping[str, Any] | N
         lines.append(f"{status['status']:10}{status['message'] or project}")
     lines += [f"warning   {warning}" for warning in status["warnings"] or ()]
     lines += [f"          {workflow['name']}{_paused(workflow)}" for workflow in synced["workflows"]]
+    lines += archived_lines(synced["archived"])
     sys.stdout.write("\n".join(lines) + "\n")
 
 

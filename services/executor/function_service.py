@@ -15,7 +15,7 @@ from services.core.engine.signing_keys import fingerprint
 from services.core.engine.sync import SyncStatus
 from services.core.rpc.call_context import caller, current_call
 from services.core.rpc.convert import number, timestamp
-from services.core.rpc.convert_workflow import workflow
+from services.core.rpc.convert_workflow import archived, workflow
 from services.core.rpc.server import Registration
 from services.core.store.projects import ProjectRow
 from services.executor.project_function import AppView, ProjectFunctions
@@ -38,7 +38,9 @@ class FunctionService(function_service_pb2_grpc.FunctionServiceServicer):
         """Asks the function for its definitions and declares them."""
         declared = await self._functions.sync(caller().tenant, request.project, current_call().traceparent)
         return pb.SyncWorkflowsResponse(
-            sync=_sync_status(declared.project), workflows=map(workflow, declared.records())
+            sync=_sync_status(declared.project),
+            workflows=map(workflow, declared.records()),
+            archived=map(archived, declared.archived),
         )
 
     async def GetApp(self, request: pb.GetAppRequest, context: Any) -> pb.GetAppResponse:
@@ -52,7 +54,7 @@ class FunctionService(function_service_pb2_grpc.FunctionServiceServicer):
         view = await self._functions.set_endpoint(
             caller(), request.project, request.endpoint_url or None, current_call().traceparent
         )
-        return pb.UpdateAppResponse(app=self._app(view))
+        return pb.UpdateAppResponse(app=self._app(view), archived=map(archived, view.archived))
 
     async def RotateSigningKey(self, request: pb.RotateSigningKeyRequest, context: Any) -> pb.RotateSigningKeyResponse:
         """Makes a new signing key."""

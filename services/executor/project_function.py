@@ -6,7 +6,7 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from services.core.domain.caller import Caller
 from services.core.domain.endpoint import EndpointPolicy, check_address, check_url
@@ -16,6 +16,7 @@ from services.core.domain.op import FunctionFault
 from services.core.domain.queue_message import nats_stream
 from services.core.domain.queue_token import queue_token, sink_url
 from services.core.domain.workflow import MAX_WORKFLOWS
+from services.core.domain.workflow_record import ArchivedRecord
 from services.core.engine.declare import Declared, DefsChanged
 from services.core.engine.definitions import DefinitionsCache, ProjectEntry
 from services.core.engine.projects import require_workflow_trigger
@@ -45,7 +46,8 @@ Lookup = Callable[[str], Awaitable[list[str]]]
 class AppView:
     """What people see of a function: never a key, only fingerprints. `previous_until_ms` is unix milliseconds.
 
-    `queue_bridge_url` lets whoever knows it deliver messages: it is for those who may manage the project.
+    `queue_bridge_url` lets whoever knows it deliver messages: it is for those who may manage the project. `archived`:
+    workflows that the sync with an endpoint which was just set has archived.
     """
 
     project: ProjectRow
@@ -53,6 +55,7 @@ class AppView:
     previous_fingerprint: str | None
     previous_until_ms: int | None
     queue_bridge_url: str | None
+    archived: tuple[ArchivedRecord, ...] = ()
 
 
 async def system_lookup(host: str) -> list[str]:
@@ -124,9 +127,10 @@ class ProjectFunctions:
         if view.effective_url is None:
             return view
         # The endpoint is set whatever the list is worth; the sync status says why it was refused.
+        archived: tuple[ArchivedRecord, ...] = ()
         with suppress(InvalidInput):
-            await self.sync(caller.tenant, slug, traceparent)
-        return await self.app(caller.tenant, slug)
+            archived = (await self.sync(caller.tenant, slug, traceparent)).archived
+        return replace(await self.app(caller.tenant, slug), archived=archived)
 
     async def rotate_key(self, caller: Caller, slug: str) -> AppView:
         """Make a new signing key; the one before signs along for the rotation grace. Audited."""

@@ -13,7 +13,7 @@ from services.core.engine.usage import read_usage
 from services.core.rpc import paging
 from services.core.rpc.call_context import caller
 from services.core.rpc.convert_usage import usage
-from services.core.rpc.convert_workflow import workflow
+from services.core.rpc.convert_workflow import archived, workflow
 from services.core.rpc.server import Registration
 from services.core.store.database import Database
 from services.core.store.projects import get_project
@@ -35,7 +35,9 @@ class WorkflowService(workflow_service_pb2_grpc.WorkflowServiceServicer):
     async def DeclareWorkflows(self, request: pb.DeclareWorkflowsRequest, context: Any) -> pb.DeclareWorkflowsResponse:
         """Replaces the project's list."""
         declared = await self._declarer.declare(caller().tenant, request.project, request.definitions)
-        return pb.DeclareWorkflowsResponse(workflows=map(workflow, declared.records()))
+        return pb.DeclareWorkflowsResponse(
+            workflows=map(workflow, declared.records()), archived=map(archived, declared.archived)
+        )
 
     async def ListWorkflows(self, request: pb.ListWorkflowsRequest, context: Any) -> pb.ListWorkflowsResponse:
         """A page of workflows by name."""

@@ -251,14 +251,18 @@ async def test_definitions_are_declared_listed_paused_and_synced() -> None:
     sync = function_service_pb2.SyncStatus(
         state=function_service_pb2.SYNC_STATE_SYNCED, at=timestamp(AT), warnings=["x"], sdk=b'{"name":"py"}'
     )
-    declared = Seen(workflow_service_pb2.DeclareWorkflowsResponse(workflows=[workflow]))
+    archived = [
+        workflow_service_pb2.ArchivedWorkflow(name="old", active_runs=0),
+        workflow_service_pb2.ArchivedWorkflow(name="slow", at_least=True),
+    ]
+    declared = Seen(workflow_service_pb2.DeclareWorkflowsResponse(workflows=[workflow], archived=archived))
     updated = Seen(workflow_service_pb2.UpdateWorkflowResponse(workflow=workflow))
     methods = {
         "workflow.DeclareWorkflows": declared.method,
         "workflow.ListWorkflows": Seen(workflow_service_pb2.ListWorkflowsResponse(workflows=[workflow])).method,
         "workflow.UpdateWorkflow": updated.method,
         "function.SyncWorkflows": Seen(
-            function_service_pb2.SyncWorkflowsResponse(sync=sync, workflows=[workflow])
+            function_service_pb2.SyncWorkflowsResponse(sync=sync, workflows=[workflow], archived=archived)
         ).method,
     }
     body = b'{"workflows": [ {"name":"w"} ]}'
@@ -268,7 +272,12 @@ async def test_definitions_are_declared_listed_paused_and_synced() -> None:
         paused = await client.call("PATCH", "/api/projects/shop/workflows/w", body={"is_active": False})
         synced = await client.call("POST", "/api/projects/shop/workflows/sync")
     assert (declared.request.project, declared.request.definitions) == ("shop", body)
-    assert put.json == listed.json
+    assert put.json["archived"] == synced.json["archived"]
+    assert put.json["archived"] == [
+        {"name": "old", "active_runs": 0, "at_least": False},
+        {"name": "slow", "active_runs": None, "at_least": True},
+    ]
+    assert put.json == {**listed.json, "archived": put.json["archived"]}
     assert put.json["data"][0] == {
         "name": "w",
         "project": "shop",
@@ -299,7 +308,8 @@ async def test_the_definitions_file_goes_on_as_it_is() -> None:
 
 async def test_the_function_of_a_project_is_shown_and_changed() -> None:
     app = function_service_pb2.App(project="shop", endpoint_url="https://f.example", key_fingerprint="abcd")
-    updated = Seen(function_service_pb2.UpdateAppResponse(app=app))
+    archived = workflow_service_pb2.ArchivedWorkflow(name="old", active_runs=3)
+    updated = Seen(function_service_pb2.UpdateAppResponse(app=app, archived=[archived]))
     key = function_service_pb2.RevealSigningKeyResponse(signing_key="secret", key_fingerprint="abcd")
     methods = {
         "function.GetApp": Seen(function_service_pb2.GetAppResponse(app=app)).method,
@@ -309,12 +319,14 @@ async def test_the_function_of_a_project_is_shown_and_changed() -> None:
     path = "/api/projects/shop/workflows/app"
     async with gateway(methods) as client:
         shown = await client.call("GET", path)
-        await client.call("PATCH", path, body={"endpoint_url": "https://f.example"})
+        changed = await client.call("PATCH", path, body={"endpoint_url": "https://f.example"})
         assert updated.request.endpoint_url == "https://f.example"
         await client.call("PATCH", path, body={"endpoint_url": None})
         assert (updated.request.HasField("endpoint_url"), updated.request.endpoint_url) == (True, "")
         revealed = await client.call("GET", f"{path}/signing-key")
     assert (shown.json["endpoint_url"], shown.json["sync"]) == ("https://f.example", None)
+    gone = [{"name": "old", "active_runs": 3, "at_least": False}]
+    assert changed.json == {**shown.json, "archived": gone}
     assert revealed.json == {"signing_key": "secret", "key_fingerprint": "abcd", "previous_signing_key": None}
     assert revealed.headers["Cache-Control"] == "no-store"
 

@@ -161,9 +161,11 @@ async def test_a_file_declares_the_whole_list_however_often(rest: Rest, tmp_path
         declared = await shell.ok("workflows", "declare", str(file))
         assert declared.lines == [["declared", "2", "workflows", "of", "default"], ["bill"], ["ship"]]
     await shell.ok("workflows", "pause", "bill")
+    await shell.ok("runs", "start", "ship", "--delay", "1h")
     again = await shell.ok("workflows", "declare", "-", stdin='[{"name": "bill"}]')
     assert again.lines[0] == ["declared", "1", "workflow", "of", "default"]
-    assert sorted(again.lines[1:]) == [["bill", "(paused)"], ["ship", "(archived)"]]
+    assert sorted(again.lines[1:-1]) == [["bill", "(paused)"], ["ship", "(archived)"]]
+    assert again.lines[-1][:6] == ["warning", "1", "run", "of", "ship", "is"]
     refused = await shell.runr("workflows", "declare", "-", "--json", stdin='[{"name": "bill", "retries": -1}]')
     assert (refused.code, refused.out, "retries" in refused.err) == (1, "", True)
     listed = (await shell.ok("workflows", "list", "--json")).json["data"]

@@ -141,6 +141,11 @@ async def test_the_command_line_stores_the_file_and_syncs(rest: Rest, tmp_path: 
     assert out.splitlines()[0] == "stored    a file of 2 workflows"
     assert out.splitlines()[-2:] == ["          filed", "          ship"]
     assert "\nfallback  FunctionUnreachable" in out
+    await rest.start("ship", delay="1h")
+    file.write_text('[{"name": "filed"}]')
+    code, out, err = await told("--file", str(file))
+    assert out.splitlines()[-3:-1] == ["          filed", "archived  ship: it starts no new runs"]
+    assert out.splitlines()[-1].startswith("warning   1 run of ship is active. They go on only where it is served")
     async with serving(rest, bill_only):
         code, out, err = await told("--json")
         answer = json.loads(out)

@@ -22,17 +22,22 @@ async def test_the_registration_is_repeated_until_it_is_taken_and_then_not_again
     refusals = [(503, "Unavailable"), (422, "Not valid")]
     registered: list[object] = []
     synced: asyncio.Queue[None] = asyncio.Queue()
+    synced_once = asyncio.Event()
 
     async def patch(request: web.Request) -> web.Response:
         if refusals:
             status, title = refusals.pop(0)
             return web.json_response({"title": title}, status=status)
         registered.append(await request.json())
-        return web.json_response({})
+        return web.json_response({"archived": []})
 
     async def sync(_request: web.Request) -> web.Response:
+        gone = [] if synced_once.is_set() else [{"name": "old", "active_runs": 2, "at_least": False}]
+        synced_once.set()
         synced.put_nowait(None)
-        return web.json_response({"sync": {"status": "synced", "message": ""}, "workflows": [{"name": "order"}]})
+        return web.json_response(
+            {"sync": {"status": "synced", "message": ""}, "workflows": [{"name": "order"}], "archived": gone}
+        )
 
     app = web.Application()
     app.router.add_patch(APP, patch)
@@ -47,8 +52,11 @@ async def test_the_registration_is_repeated_until_it_is_taken_and_then_not_again
         with suppress(asyncio.CancelledError):
             await following
     assert registered == [{"endpoint_url": URL}]
-    assert capsys.readouterr().out.splitlines() == [
+    told = capsys.readouterr().out.splitlines()
+    assert told[3].startswith("warning   2 runs of old are active. They go on only where it is served still")
+    assert [*told[:3], *told[4:]] == [
         f"function {URL}: PATCH {app_url}: 503 Unavailable",
         f"function {URL}: PATCH {app_url}: 422 Not valid",
+        "archived  old: it starts no new runs",
         f"function {URL}: order",
     ]

@@ -1,4 +1,4 @@
-"""A workflow as callers see it: its definition, and the state it is in."""
+"""A workflow as callers see it: its definition, and the state it is in; and one that was archived just now."""
 
 from __future__ import annotations
 
@@ -22,3 +22,14 @@ class WorkflowRecord:
     source: str
     created_ms: int
     updated_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedRecord:
+    """A workflow that a new list has archived, and how many of its runs are active: `at_least` so many where counting
+    was given up, None where it took too long.
+    """
+
+    name: str
+    active_runs: int | None
+    at_least: bool = False

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import asyncpg
@@ -14,7 +14,8 @@ from services.core.domain.errors import FieldError, InvalidInput, NotFound
 from services.core.domain.gate_rule import gate_rule
 from services.core.domain.json_text import parse
 from services.core.domain.workflow import MAX_WORKFLOWS, definitions_list, validate_definitions
-from services.core.domain.workflow_record import WorkflowRecord
+from services.core.domain.workflow_record import ArchivedRecord, WorkflowRecord
+from services.core.engine.archived import count_archived
 from services.core.engine.projects import require_workflow_trigger
 from services.core.engine.retrying import retrying
 from services.core.engine.schedules import keep_schedules
@@ -46,14 +47,23 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A project and all its workflows by name, archived ones included."""
+    """A project and all its workflows by name, archived ones included. `archived`: those that were so just now."""
 
     project: ProjectRow
     workflows: list[WorkflowRow]
+    archived: tuple[ArchivedRecord, ...] = ()
 
     def records(self) -> list[WorkflowRecord]:
         """The workflows as callers see them."""
         return [workflow_record(self.project, row) for row in self.workflows]
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """What a list has changed: whether anything, and which workflows it has archived, names by id."""
+
+    changed: bool = False
+    gone: Mapping[int, str] = field(default_factory=dict)
 
 
 class Declarer:
@@ -72,16 +82,16 @@ class Declarer:
         """
         checked = await self._check(body, strict_unknown=True)
 
-        async def once(_: int) -> tuple[Declared, bool]:
+        async def once(_: int) -> tuple[Declared, Replaced]:
             async with self._database.transaction() as connection:
                 project = await lock_project(connection, tenant, project_slug)
-                changed = await replace_definitions(connection, project, checked.definitions, source=source)
-                return await read_declared(connection, tenant, project_slug), changed
+                replaced = await replace_definitions(connection, project, checked.definitions, source=source)
+                return await read_declared(connection, tenant, project_slug), replaced
 
-        declared, changed = await retrying(once)
-        if changed:
+        declared, replaced = await retrying(once)
+        if replaced.changed:
             self._defs_changed(tenant)
-        return declared
+        return replace(declared, archived=await count_archived(self._database, tenant, replaced.gone))
 
     async def store_file(self, tenant: int, project_slug: str, body: bytes) -> Checked:
         """Store the list that a sync falls back to. Raises as `declare`, but unknown fields are warnings."""
@@ -141,21 +151,21 @@ def check_list(value: object, *, strict_unknown: bool, most: int = MAX_WORKFLOWS
 
 async def replace_definitions(
     connection: asyncpg.Connection, project: ProjectRow, definitions: Sequence[Definition], *, source: Source
-) -> bool:
+) -> Replaced:
     """Make these the project's workflows, in the caller's transaction, which holds the project's row.
 
-    What is not among them is archived, what is among them again is un-archived; paused stays paused. Whether anything
-    changed: a list that is declared again as it is moves no version. Raises Conflict for a project that serves none.
+    What is not among them is archived, what is among them again is un-archived; paused stays paused. A list that is
+    declared again as it is changes nothing and moves no version. Raises Conflict for a project that serves none.
     """
     require_workflow_trigger(project)
     before = {row.name: row for row in await workflows_of(connection, project.tenant, project.id)}
     wanted = {definition.name: definition_to_json(definition) for definition in definitions}
     changed = {name: text for name, text in wanted.items() if _differs(before.get(name), text)}
-    gone = [row.id for row in before.values() if row.archived_ms is None and row.name not in wanted]
+    gone = {row.id: row.name for row in before.values() if row.archived_ms is None and row.name not in wanted}
     if changed:
         await put_workflows(connection, project.tenant, project.id, changed)
     if gone:
-        await archive_workflows(connection, project.tenant, gone)
+        await archive_workflows(connection, project.tenant, list(gone))
     if changed or gone:
         after = await workflows_of(connection, project.tenant, project.id)
         await keep_schedules(
@@ -166,7 +176,7 @@ async def replace_definitions(
         await put_gate_rules(connection, project.tenant, rules)
         await bump_definitions(connection, project.tenant)
     await set_declared(connection, project.tenant, project.id, version=version_hash(definitions), source=source)
-    return bool(changed or gone)
+    return Replaced(bool(changed or gone), gone)
 
 
 async def read_declared(connection: asyncpg.Connection, tenant: int, project_slug: str) -> Declared:

@@ -20,10 +20,12 @@ from services.core.domain.function_answer import Introspection
 from services.core.domain.op import FunctionFault
 from services.core.domain.safe_text import cut, storable
 from services.core.domain.workflow import MAX_WORKFLOWS
+from services.core.engine.archived import archived_warning, count_archived
 from services.core.engine.declare import (
     Checked,
     Declared,
     DefsChanged,
+    Replaced,
     Source,
     check_list,
     check_text,
@@ -126,16 +128,16 @@ class Syncer:
             asked = await get_project(connection, tenant, project_slug)
         require_workflow_trigger(asked)
         try:
-            declared, changed = await self._declare_served(asked, ask)
+            declared, replaced = await self._declare_served(asked, ask)
         except InvalidInput as error:
             await self._store_refusal(asked, _refusal(error))
             raise
-        if changed:
+        if replaced.changed:
             self._defs_changed(tenant)
-        return declared
+        return replace(declared, archived=await count_archived(self._database, tenant, replaced.gone))
 
-    async def _declare_served(self, asked: ProjectRow, ask: Ask) -> tuple[Declared, bool]:
-        """Declare what the function serves, or what stands in for it; whether anything changed."""
+    async def _declare_served(self, asked: ProjectRow, ask: Ask) -> tuple[Declared, Replaced]:
+        """Declare what the function serves, or what stands in for it; what that has changed."""
         try:
             answer = await ask()
         except FunctionFault as fault:
@@ -153,30 +155,32 @@ class Syncer:
         checked = check_list(answer.workflows, strict_unknown=False, most=self._most)
         found = _Found(checked, "worker", SyncStatus("synced", "", _warnings(checked), _sdk(answer), code_version))
 
-        async def once(_: int) -> tuple[WorkerOutcome, bool]:
+        async def once(_: int) -> tuple[WorkerOutcome, Replaced]:
             async with self._database.transaction() as connection:
                 project = await lock_project(connection, tenant, project_slug)
                 if project.defs_hash == version_hash(checked.definitions) and project.defs_source == "worker":
-                    return "unchanged", False
+                    return "unchanged", Replaced()
                 stored = 0 if project.sync_status is None else SyncStatus.from_json(project.sync_status).code_version
                 if project.defs_source == "worker" and stored > code_version:
-                    return "older", False
-                changed = await replace_definitions(connection, project, checked.definitions, source=found.source)
+                    return "older", Replaced()
+                replaced = await replace_definitions(connection, project, checked.definitions, source=found.source)
                 await set_synced(connection, tenant, project.id, found.status.to_json())
-                return "replaced", changed
+                return "replaced", replaced
 
-        outcome, changed = await retrying(once)
-        if changed:
+        outcome, replaced = await retrying(once)
+        if replaced.changed:
             self._defs_changed(tenant)
+        archived = await count_archived(self._database, tenant, replaced.gone)
+        told = tuple(_text(warning) for each in archived if (warning := archived_warning(each)))[:_MAX_WARNINGS]
         names = frozenset(definition.name for definition in checked.definitions)
-        return WorkerList(outcome, names, found.status.warnings)
+        return WorkerList(outcome, names, (*told, *found.status.warnings))
 
-    async def _store(self, asked: ProjectRow, found: _Found) -> tuple[Declared, bool]:
+    async def _store(self, asked: ProjectRow, found: _Found) -> tuple[Declared, Replaced]:
         async with self._database.transaction() as connection:
             project = await lock_project(connection, asked.tenant, asked.slug)
             return await _take(connection, project, found)
 
-    async def _stand_in(self, asked: ProjectRow, fault: FunctionFault) -> tuple[Declared, bool]:
+    async def _stand_in(self, asked: ProjectRow, fault: FunctionFault) -> tuple[Declared, Replaced]:
         """The function was asked in vain: the stored file takes its place, as it is now. Raises InvalidInput.
 
         A sync that has reached the function meanwhile knows better, and stays. So does the list that a worker brought
@@ -185,14 +189,14 @@ class Syncer:
         async with self._database.transaction() as connection:
             project = await lock_project(connection, asked.tenant, asked.slug)
             if _reached_since(asked, project):
-                return await read_declared(connection, project.tenant, project.slug), False
+                return await read_declared(connection, project.tenant, project.slug), Replaced()
             if isinstance(fault, NoEndpoint) and project.defs_source == "worker":
                 await _leave_to_workers(connection, project)
-                return await read_declared(connection, project.tenant, project.slug), False
+                return await read_declared(connection, project.tenant, project.slug), Replaced()
             if fault.name in _NOT_REACHED and project.defs_file is not None:
                 return await _take(connection, project, await _filed(project.defs_file, fault, self._most))
             await set_synced(connection, project.tenant, project.id, SyncStatus("failed", _text(str(fault))).to_json())
-            return await read_declared(connection, project.tenant, project.slug), False
+            return await read_declared(connection, project.tenant, project.slug), Replaced()
 
     async def _store_refusal(self, asked: ProjectRow, message: str) -> None:
         async with self._database.transaction() as connection:
@@ -200,11 +204,11 @@ class Syncer:
             await set_synced(connection, project.tenant, project.id, SyncStatus("failed", message).to_json())
 
 
-async def _take(connection: asyncpg.Connection, project: ProjectRow, found: _Found) -> tuple[Declared, bool]:
+async def _take(connection: asyncpg.Connection, project: ProjectRow, found: _Found) -> tuple[Declared, Replaced]:
     """Declare a list for a project that is locked, with its status."""
-    changed = await replace_definitions(connection, project, found.checked.definitions, source=found.source)
+    replaced = await replace_definitions(connection, project, found.checked.definitions, source=found.source)
     await set_synced(connection, project.tenant, project.id, found.status.to_json())
-    return await read_declared(connection, project.tenant, project.slug), changed
+    return await read_declared(connection, project.tenant, project.slug), replaced
 
 
 async def _leave_to_workers(connection: asyncpg.Connection, project: ProjectRow) -> None:

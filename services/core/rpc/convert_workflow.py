@@ -6,7 +6,7 @@ from typing import cast
 
 from runr.workflows.v1 import workflow_service_pb2
 
-from services.core.domain.workflow_record import WorkflowRecord
+from services.core.domain.workflow_record import ArchivedRecord, WorkflowRecord
 from services.core.rpc.convert import number, timestamp
 
 
@@ -23,4 +23,11 @@ def workflow(record: WorkflowRecord) -> workflow_service_pb2.Workflow:
         version=record.version,
         created_at=timestamp(record.created_ms),
         updated_at=timestamp(record.updated_ms),
+    )
+
+
+def archived(record: ArchivedRecord) -> workflow_service_pb2.ArchivedWorkflow:
+    """A workflow that was archived just now."""
+    return workflow_service_pb2.ArchivedWorkflow(
+        name=record.name, active_runs=record.active_runs, at_least=record.at_least
     )

@@ -89,6 +89,15 @@ async def archive_all(connection: asyncpg.Connection, tenant: int, project: int)
     await connection.execute(tenant_query("workflows", "archive_all", tenant), project)
 
 
+async def count_active(
+    connection: asyncpg.Connection, tenant: int, workflows: Sequence[int], *, most: int, timeout_s: float
+) -> dict[int, int]:
+    """Active runs by workflow, at most so many of all of them together; a workflow without one is left out."""
+    statement = queries("workflows")["count_active"]
+    rows = await connection.fetch(statement, tenant, workflows, most, timeout=timeout_s)
+    return {row["wf"]: row["n"] for row in rows}
+
+
 async def set_active(connection: asyncpg.Connection, tenant: int, workflow: int, is_active: bool) -> None:
     """Pause a workflow or let it go on."""
     await connection.execute(tenant_query("workflows", "set_active", tenant), workflow, is_active)

@@ -11,8 +11,17 @@ from services.gateway.kinds import BOOLEAN, PAGE, flag_param, nullable, text
 from services.gateway.route import Answer, Input, RawBody, Route
 from services.gateway.shape import Field, Shape
 from services.gateway.views.json_parts import Page, page
-from services.gateway.views.project import AppView, SigningKeyView, SyncView, app_view, signing_key_view, sync_view
-from services.gateway.views.workflow import WorkflowView, workflow_view
+from services.gateway.views.project import (
+    AppView,
+    ChangedAppView,
+    SigningKeyView,
+    SyncView,
+    app_view,
+    changed_app_view,
+    signing_key_view,
+    sync_view,
+)
+from services.gateway.views.workflow import ArchivedView, DeclaredView, WorkflowView, archived_views, workflow_view
 
 _WORKFLOWS = "/runr.workflows.v1.WorkflowService/"
 _FUNCTIONS = "/runr.workflows.v1.FunctionService/"
@@ -33,10 +42,11 @@ _FILE = RawBody(schema={"anyOf": [_WHOLE, _DEFINITIONS]}, example=_EXAMPLE)
 
 
 class SyncedView(msgspec.Struct, kw_only=True):
-    """The answer to a sync: how it went, and the workflows that are declared after it."""
+    """The answer to a sync: how it went, the workflows that are declared after it, and those that it has archived."""
 
     sync: SyncView
     workflows: list[dict[str, Any]]
+    archived: list[ArchivedView]
 
 
 class DefinitionsFileView(msgspec.Struct, kw_only=True):
@@ -72,6 +82,11 @@ def _list_answer(response: Any, _: Input) -> Answer:
     return Answer(page([workflow_view(workflow) for workflow in response.workflows], next_page_token))
 
 
+def _declared_answer(response: Any, _: Input) -> Answer:
+    workflows: list[Any] = [workflow_view(workflow) for workflow in response.workflows]
+    return Answer(DeclaredView(data=workflows, next_cursor=None, archived=archived_views(response.archived)))
+
+
 def _workflow_answer(response: Any, _: Input) -> Answer:
     return Answer(workflow_view(response.workflow))
 
@@ -88,11 +103,16 @@ def _update_request(found: Input) -> workflow_service_pb2.UpdateWorkflowRequest:
 
 def _sync_answer(response: Any, _: Input) -> Answer:
     workflows = [workflow_view(each) for each in response.workflows if not each.HasField("archived_at")]
-    return Answer(SyncedView(sync=sync_view(response.sync), workflows=workflows))
+    archived = archived_views(response.archived)
+    return Answer(SyncedView(sync=sync_view(response.sync), workflows=workflows, archived=archived))
 
 
 def _app_answer(response: Any, found: Input) -> Answer:
     return Answer(app_view(response.app, own_url=found.own_url))
+
+
+def _changed_app_answer(response: Any, found: Input) -> Answer:
+    return Answer(changed_app_view(response.app, response.archived, own_url=found.own_url))
 
 
 def _update_app_request(found: Input) -> function_service_pb2.UpdateAppRequest:
@@ -120,8 +140,8 @@ ROUTES = (
         rpc=_WORKFLOWS + "DeclareWorkflows",
         summary="Declare the project's whole list of workflows",
         request=_declare_request,
-        answer=_list_answer,
-        view=Page[WorkflowView],
+        answer=_declared_answer,
+        view=DeclaredView,
         raw_body=True,
         raw=_LIST,
     ),
@@ -163,8 +183,8 @@ ROUTES = (
         rpc=_FUNCTIONS + "UpdateApp",
         summary="Set the endpoint override, or remove it with null",
         request=_update_app_request,
-        answer=_app_answer,
-        view=AppView,
+        answer=_changed_app_answer,
+        view=ChangedAppView,
         body=Shape((Field("endpoint_url", nullable(text(2_000)), required=True),)),
     ),
     Route(

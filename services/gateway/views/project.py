@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
-from runr.workflows.v1 import access_service_pb2, function_service_pb2
+from runr.workflows.v1 import access_service_pb2, function_service_pb2, workflow_service_pb2
 
 from services.core.rpc import convert
 from services.gateway.views.json_parts import optional, payload, time_text
+from services.gateway.views.workflow import ArchivedView, archived_views
 
 
 class ProjectConfigView(msgspec.Struct, kw_only=True):
@@ -48,6 +51,12 @@ class AppView(msgspec.Struct, kw_only=True):
     sync: SyncView | None
     queue_bridge_url: str | None
     workers: int
+
+
+class ChangedAppView(AppView, kw_only=True):
+    """The function after its endpoint was set, and the workflows that the sync with it has archived."""
+
+    archived: list[ArchivedView]
 
 
 class SigningKeyView(msgspec.Struct, kw_only=True):
@@ -96,6 +105,14 @@ def app_view(app: function_service_pb2.App, *, own_url: str = "") -> AppView:
         queue_bridge_url=_absolute(optional(app, "queue_bridge_url"), own_url),
         workers=app.workers,
     )
+
+
+def changed_app_view(
+    app: function_service_pb2.App, archived: Iterable[workflow_service_pb2.ArchivedWorkflow], *, own_url: str = ""
+) -> ChangedAppView:
+    """A project's function after its endpoint was set."""
+    view = app_view(app, own_url=own_url)
+    return ChangedAppView(**msgspec.structs.asdict(view), archived=archived_views(archived))
 
 
 def _absolute(url: str | None, own_url: str) -> str | None:

@@ -55,5 +55,12 @@ update {t}.workflows set archived_at = rt.now(), updated_at = rt.now() where id 
 -- name: archive_all
 update {t}.workflows set archived_at = rt.now(), updated_at = rt.now() where project = $1 and archived_at is null;
 
+-- name: count_active
+-- Active runs of these workflows, at most $3 of all of them together. No index tells: this walks over what is active.
+select l.wf, count(*) as n from (
+    select l.wf from rt.live l where l.tenant = $1 and l.wf = any ($2) order by l.id desc limit $3
+) l
+group by l.wf;
+
 -- name: set_active
 update {t}.workflows set is_active = $2, updated_at = rt.now() where id = $1;

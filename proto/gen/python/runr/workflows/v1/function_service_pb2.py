@@ -27,7 +27,7 @@ from runr.workflows.v1 import options_pb2 as runr_dot_workflows_dot_v1_dot_optio
 from runr.workflows.v1 import workflow_service_pb2 as runr_dot_workflows_dot_v1_dot_workflow__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(runr/workflows/v1/function_service.proto\x12\x11runr.workflows.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1frunr/workflows/v1/options.proto\x1a(runr/workflows/v1/workflow_service.proto\"\x9e\x01\n\nSyncStatus\x12+\n\x05state\x18\x01 \x01(\x0e\x32\x1c.runr.workflows.v1.SyncState\x12&\n\x02\x61t\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x10\n\x08warnings\x18\x04 \x03(\t\x12\x10\n\x03sdk\x18\x05 \x01(\x0cH\x00\x88\x01\x01\x42\x06\n\x04_sdk\"\xe5\x02\n\x03\x41pp\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x19\n\x0c\x65ndpoint_url\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x15\n\reffective_url\x18\x03 \x01(\t\x12\x17\n\x0fkey_fingerprint\x18\x04 \x01(\t\x12%\n\x18previous_key_fingerprint\x18\x05 \x01(\tH\x01\x88\x01\x01\x12;\n\x17previous_key_expires_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x04sync\x18\x07 \x01(\x0b\x32\x1d.runr.workflows.v1.SyncStatus\x12\x1d\n\x10queue_bridge_url\x18\x08 \x01(\tH\x02\x88\x01\x01\x12\x0f\n\x07workers\x18\t \x01(\x05\x42\x0f\n\r_endpoint_urlB\x1b\n\x19_previous_key_fingerprintB\x13\n\x11_queue_bridge_url\"\'\n\x14SyncWorkflowsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\"t\n\x15SyncWorkflowsResponse\x12+\n\x04sync\x18\x01 \x01(\x0b\x32\x1d.runr.workflows.v1.SyncStatus\x12.\n\tworkflows\x18\x02 \x03(\x0b\x32\x1b.runr.workflows.v1.Workflow\" \n\rGetAppRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\"5\n\x0eGetAppResponse\x12#\n\x03\x61pp\x18\x01 \x01(\x0b\x32\x16.runr.workflows.v1.App\"O\n\x10UpdateAppRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x19\n\x0c\x65ndpoint_url\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\x0f\n\r_endpoint_url\"8\n\x11UpdateAppResponse\x12#\n\x03\x61pp\x18\x01 \x01(\x0b\x32\x16.runr.workflows.v1.App\"*\n\x17RotateSigningKeyRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\"?\n\x18RotateSigningKeyResponse\x12#\n\x03\x61pp\x18\x01 \x01(\x0b\x32\x16.runr.workflows.v1.App\"*\n\x17RevealSigningKeyRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\"\x84\x01\n\x18RevealSigningKeyResponse\x12\x13\n\x0bsigning_key\x18\x01 \x01(\t\x12\x17\n\x0fkey_fingerprint\x18\x02 \x01(\t\x12!\n\x14previous_signing_key\x18\x03 \x01(\tH\x00\x88\x01\x01\x42\x17\n\x15_previous_signing_key*n\n\tSyncState\x12\x1a\n\x16SYNC_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11SYNC_STATE_SYNCED\x10\x01\x12\x17\n\x13SYNC_STATE_FALLBACK\x10\x02\x12\x15\n\x11SYNC_STATE_FAILED\x10\x03\x32\x94\x04\n\x0f\x46unctionService\x12h\n\rSyncWorkflows\x12\'.runr.workflows.v1.SyncWorkflowsRequest\x1a(.runr.workflows.v1.SyncWorkflowsResponse\"\x04\xa8\xbb\x18\x05\x12S\n\x06GetApp\x12 .runr.workflows.v1.GetAppRequest\x1a!.runr.workflows.v1.GetAppResponse\"\x04\xa8\xbb\x18\x04\x12\\\n\tUpdateApp\x12#.runr.workflows.v1.UpdateAppRequest\x1a$.runr.workflows.v1.UpdateAppResponse\"\x04\xa8\xbb\x18\x05\x12q\n\x10RotateSigningKey\x12*.runr.workflows.v1.RotateSigningKeyRequest\x1a+.runr.workflows.v1.RotateSigningKeyResponse\"\x04\xa8\xbb\x18\x05\x12q\n\x10RevealSigningKey\x12*.runr.workflows.v1.RevealSigningKeyRequest\x1a+.runr.workflows.v1.RevealSigningKeyResponse\"\x04\xa8\xbb\x18\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(runr/workflows/v1/function_service.proto\x12\x11runr.workflows.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1frunr/workflows/v1/options.proto\x1a(runr/workflows/v1/workflow_service.proto\"\x9e\x01\n\nSyncStatus\x12+\n\x05state\x18\x01 \x01(\x0e\x32\x1c.runr.workflows.v1.SyncState\x12&\n\x02\x61t\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x10\n\x08warnings\x18\x04 \x03(\t\x12\x10\n\x03sdk\x18\x05 \x01(\x0cH\x00\x88\x01\x01\x42\x06\n\x04_sdk\"\xe5\x02\n\x03\x41pp\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x19\n\x0c\x65ndpoint_url\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x15\n\reffective_url\x18\x03 \x01(\t\x12\x17\n\x0fkey_fingerprint\x18\x04 \x01(\t\x12%\n\x18previous_key_fingerprint\x18\x05 \x01(\tH\x01\x88\x01\x01\x12;\n\x17previous_key_expires_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x04sync\x18\x07 \x01(\x0b\x32\x1d.runr.workflows.v1.SyncStatus\x12\x1d\n\x10queue_bridge_url\x18\x08 \x01(\tH\x02\x88\x01\x01\x12\x0f\n\x07workers\x18\t \x01(\x05\x42\x0f\n\r_endpoint_urlB\x1b\n\x19_previous_key_fingerprintB\x13\n\x11_queue_bridge_url\"\'\n\x14SyncWorkflowsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\"\xab\x01\n\x15SyncWorkflowsResponse\x12+\n\x04sync\x18\x01 \x01(\x0b\x32\x1d.runr.workflows.v1.SyncStatus\x12.\n\tworkflows\x18\x02 \x03(\x0b\x32\x1b.runr.workflows.v1.Workflow\x12\x35\n\x08\x61rchived\x18\x03 \x03(\x0b\x32#.runr.workflows.v1.ArchivedWorkflow\" \n\rGetAppRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\"5\n\x0eGetAppResponse\x12#\n\x03\x61pp\x18\x01 \x01(\x0b\x32\x16.runr.workflows.v1.App\"O\n\x10UpdateAppRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x19\n\x0c\x65ndpoint_url\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\x0f\n\r_endpoint_url\"o\n\x11UpdateAppResponse\x12#\n\x03\x61pp\x18\x01 \x01(\x0b\x32\x16.runr.workflows.v1.App\x12\x35\n\x08\x61rchived\x18\x02 \x03(\x0b\x32#.runr.workflows.v1.ArchivedWorkflow\"*\n\x17RotateSigningKeyRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\"?\n\x18RotateSigningKeyResponse\x12#\n\x03\x61pp\x18\x01 \x01(\x0b\x32\x16.runr.workflows.v1.App\"*\n\x17RevealSigningKeyRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\"\x84\x01\n\x18RevealSigningKeyResponse\x12\x13\n\x0bsigning_key\x18\x01 \x01(\t\x12\x17\n\x0fkey_fingerprint\x18\x02 \x01(\t\x12!\n\x14previous_signing_key\x18\x03 \x01(\tH\x00\x88\x01\x01\x42\x17\n\x15_previous_signing_key*n\n\tSyncState\x12\x1a\n\x16SYNC_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11SYNC_STATE_SYNCED\x10\x01\x12\x17\n\x13SYNC_STATE_FALLBACK\x10\x02\x12\x15\n\x11SYNC_STATE_FAILED\x10\x03\x32\x94\x04\n\x0f\x46unctionService\x12h\n\rSyncWorkflows\x12\'.runr.workflows.v1.SyncWorkflowsRequest\x1a(.runr.workflows.v1.SyncWorkflowsResponse\"\x04\xa8\xbb\x18\x05\x12S\n\x06GetApp\x12 .runr.workflows.v1.GetAppRequest\x1a!.runr.workflows.v1.GetAppResponse\"\x04\xa8\xbb\x18\x04\x12\\\n\tUpdateApp\x12#.runr.workflows.v1.UpdateAppRequest\x1a$.runr.workflows.v1.UpdateAppResponse\"\x04\xa8\xbb\x18\x05\x12q\n\x10RotateSigningKey\x12*.runr.workflows.v1.RotateSigningKeyRequest\x1a+.runr.workflows.v1.RotateSigningKeyResponse\"\x04\xa8\xbb\x18\x05\x12q\n\x10RevealSigningKey\x12*.runr.workflows.v1.RevealSigningKeyRequest\x1a+.runr.workflows.v1.RevealSigningKeyResponse\"\x04\xa8\xbb\x18\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,32 +44,32 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FUNCTIONSERVICE'].methods_by_name['RotateSigningKey']._serialized_options = b'\250\273\030\005'
   _globals['_FUNCTIONSERVICE'].methods_by_name['RevealSigningKey']._loaded_options = None
   _globals['_FUNCTIONSERVICE'].methods_by_name['RevealSigningKey']._serialized_options = b'\250\273\030\005'
-  _globals['_SYNCSTATE']._serialized_start=1367
-  _globals['_SYNCSTATE']._serialized_end=1477
+  _globals['_SYNCSTATE']._serialized_start=1478
+  _globals['_SYNCSTATE']._serialized_end=1588
   _globals['_SYNCSTATUS']._serialized_start=172
   _globals['_SYNCSTATUS']._serialized_end=330
   _globals['_APP']._serialized_start=333
   _globals['_APP']._serialized_end=690
   _globals['_SYNCWORKFLOWSREQUEST']._serialized_start=692
   _globals['_SYNCWORKFLOWSREQUEST']._serialized_end=731
-  _globals['_SYNCWORKFLOWSRESPONSE']._serialized_start=733
-  _globals['_SYNCWORKFLOWSRESPONSE']._serialized_end=849
-  _globals['_GETAPPREQUEST']._serialized_start=851
-  _globals['_GETAPPREQUEST']._serialized_end=883
-  _globals['_GETAPPRESPONSE']._serialized_start=885
-  _globals['_GETAPPRESPONSE']._serialized_end=938
-  _globals['_UPDATEAPPREQUEST']._serialized_start=940
-  _globals['_UPDATEAPPREQUEST']._serialized_end=1019
-  _globals['_UPDATEAPPRESPONSE']._serialized_start=1021
-  _globals['_UPDATEAPPRESPONSE']._serialized_end=1077
-  _globals['_ROTATESIGNINGKEYREQUEST']._serialized_start=1079
-  _globals['_ROTATESIGNINGKEYREQUEST']._serialized_end=1121
-  _globals['_ROTATESIGNINGKEYRESPONSE']._serialized_start=1123
-  _globals['_ROTATESIGNINGKEYRESPONSE']._serialized_end=1186
-  _globals['_REVEALSIGNINGKEYREQUEST']._serialized_start=1188
-  _globals['_REVEALSIGNINGKEYREQUEST']._serialized_end=1230
-  _globals['_REVEALSIGNINGKEYRESPONSE']._serialized_start=1233
-  _globals['_REVEALSIGNINGKEYRESPONSE']._serialized_end=1365
-  _globals['_FUNCTIONSERVICE']._serialized_start=1480
-  _globals['_FUNCTIONSERVICE']._serialized_end=2012
+  _globals['_SYNCWORKFLOWSRESPONSE']._serialized_start=734
+  _globals['_SYNCWORKFLOWSRESPONSE']._serialized_end=905
+  _globals['_GETAPPREQUEST']._serialized_start=907
+  _globals['_GETAPPREQUEST']._serialized_end=939
+  _globals['_GETAPPRESPONSE']._serialized_start=941
+  _globals['_GETAPPRESPONSE']._serialized_end=994
+  _globals['_UPDATEAPPREQUEST']._serialized_start=996
+  _globals['_UPDATEAPPREQUEST']._serialized_end=1075
+  _globals['_UPDATEAPPRESPONSE']._serialized_start=1077
+  _globals['_UPDATEAPPRESPONSE']._serialized_end=1188
+  _globals['_ROTATESIGNINGKEYREQUEST']._serialized_start=1190
+  _globals['_ROTATESIGNINGKEYREQUEST']._serialized_end=1232
+  _globals['_ROTATESIGNINGKEYRESPONSE']._serialized_start=1234
+  _globals['_ROTATESIGNINGKEYRESPONSE']._serialized_end=1297
+  _globals['_REVEALSIGNINGKEYREQUEST']._serialized_start=1299
+  _globals['_REVEALSIGNINGKEYREQUEST']._serialized_end=1341
+  _globals['_REVEALSIGNINGKEYRESPONSE']._serialized_start=1344
+  _globals['_REVEALSIGNINGKEYRESPONSE']._serialized_end=1476
+  _globals['_FUNCTIONSERVICE']._serialized_start=1591
+  _globals['_FUNCTIONSERVICE']._serialized_end=2123
 # @@protoc_insertion_point(module_scope)

@@ -66,12 +66,14 @@ class SyncWorkflowsRequest(_message.Message):
     def __init__(self, project: _Optional[str] = ...) -> None: ...
 
 class SyncWorkflowsResponse(_message.Message):
-    __slots__ = ("sync", "workflows")
+    __slots__ = ("sync", "workflows", "archived")
     SYNC_FIELD_NUMBER: _ClassVar[int]
     WORKFLOWS_FIELD_NUMBER: _ClassVar[int]
+    ARCHIVED_FIELD_NUMBER: _ClassVar[int]
     sync: SyncStatus
     workflows: _containers.RepeatedCompositeFieldContainer[_workflow_service_pb2.Workflow]
-    def __init__(self, sync: _Optional[_Union[SyncStatus, _Mapping]] = ..., workflows: _Optional[_Iterable[_Union[_workflow_service_pb2.Workflow, _Mapping]]] = ...) -> None: ...
+    archived: _containers.RepeatedCompositeFieldContainer[_workflow_service_pb2.ArchivedWorkflow]
+    def __init__(self, sync: _Optional[_Union[SyncStatus, _Mapping]] = ..., workflows: _Optional[_Iterable[_Union[_workflow_service_pb2.Workflow, _Mapping]]] = ..., archived: _Optional[_Iterable[_Union[_workflow_service_pb2.ArchivedWorkflow, _Mapping]]] = ...) -> None: ...
 
 class GetAppRequest(_message.Message):
     __slots__ = ("project",)
@@ -94,10 +96,12 @@ class UpdateAppRequest(_message.Message):
     def __init__(self, project: _Optional[str] = ..., endpoint_url: _Optional[str] = ...) -> None: ...
 
 class UpdateAppResponse(_message.Message):
-    __slots__ = ("app",)
+    __slots__ = ("app", "archived")
     APP_FIELD_NUMBER: _ClassVar[int]
+    ARCHIVED_FIELD_NUMBER: _ClassVar[int]
     app: App
-    def __init__(self, app: _Optional[_Union[App, _Mapping]] = ...) -> None: ...
+    archived: _containers.RepeatedCompositeFieldContainer[_workflow_service_pb2.ArchivedWorkflow]
+    def __init__(self, app: _Optional[_Union[App, _Mapping]] = ..., archived: _Optional[_Iterable[_Union[_workflow_service_pb2.ArchivedWorkflow, _Mapping]]] = ...) -> None: ...
 
 class RotateSigningKeyRequest(_message.Message):
     __slots__ = ("project",)

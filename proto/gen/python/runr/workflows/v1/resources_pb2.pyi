@@ -58,6 +58,15 @@ class EventSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     EVENT_SOURCE_WORKFLOW: _ClassVar[EventSource]
     EVENT_SOURCE_QUEUE: _ClassVar[EventSource]
     EVENT_SOURCE_PLATFORM: _ClassVar[EventSource]
+
+class RunWaitKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    RUN_WAIT_KIND_UNSPECIFIED: _ClassVar[RunWaitKind]
+    RUN_WAIT_KIND_EXECUTOR: _ClassVar[RunWaitKind]
+    RUN_WAIT_KIND_WORKER: _ClassVar[RunWaitKind]
+    RUN_WAIT_KIND_SLOT: _ClassVar[RunWaitKind]
+    RUN_WAIT_KIND_RETRY: _ClassVar[RunWaitKind]
+    RUN_WAIT_KIND_START: _ClassVar[RunWaitKind]
 RUN_STATE_UNSPECIFIED: RunState
 RUN_STATE_QUEUED: RunState
 RUN_STATE_RUNNING: RunState
@@ -92,6 +101,12 @@ EVENT_SOURCE_API: EventSource
 EVENT_SOURCE_WORKFLOW: EventSource
 EVENT_SOURCE_QUEUE: EventSource
 EVENT_SOURCE_PLATFORM: EventSource
+RUN_WAIT_KIND_UNSPECIFIED: RunWaitKind
+RUN_WAIT_KIND_EXECUTOR: RunWaitKind
+RUN_WAIT_KIND_WORKER: RunWaitKind
+RUN_WAIT_KIND_SLOT: RunWaitKind
+RUN_WAIT_KIND_RETRY: RunWaitKind
+RUN_WAIT_KIND_START: RunWaitKind
 
 class Failure(_message.Message):
     __slots__ = ("name", "message", "stack")
@@ -132,7 +147,7 @@ class StepWait(_message.Message):
     def __init__(self, event: _Optional[str] = ..., condition: _Optional[str] = ..., timeout_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Step(_message.Message):
-    __slots__ = ("id", "name", "kind", "state", "output", "error", "input", "attempts", "started_at", "ended_at", "wake_at", "wait", "child_run_id")
+    __slots__ = ("id", "name", "kind", "state", "output", "error", "input", "attempts", "started_at", "ended_at", "wake_at", "wait", "child_run_id", "timed_out")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -146,6 +161,7 @@ class Step(_message.Message):
     WAKE_AT_FIELD_NUMBER: _ClassVar[int]
     WAIT_FIELD_NUMBER: _ClassVar[int]
     CHILD_RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    TIMED_OUT_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     kind: StepKind
@@ -159,7 +175,8 @@ class Step(_message.Message):
     wake_at: _timestamp_pb2.Timestamp
     wait: StepWait
     child_run_id: str
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., kind: _Optional[_Union[StepKind, str]] = ..., state: _Optional[_Union[StepState, str]] = ..., output: _Optional[bytes] = ..., error: _Optional[_Union[Failure, _Mapping]] = ..., input: _Optional[bytes] = ..., attempts: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., wake_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., wait: _Optional[_Union[StepWait, _Mapping]] = ..., child_run_id: _Optional[str] = ...) -> None: ...
+    timed_out: bool
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., kind: _Optional[_Union[StepKind, str]] = ..., state: _Optional[_Union[StepState, str]] = ..., output: _Optional[bytes] = ..., error: _Optional[_Union[Failure, _Mapping]] = ..., input: _Optional[bytes] = ..., attempts: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., wake_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., wait: _Optional[_Union[StepWait, _Mapping]] = ..., child_run_id: _Optional[str] = ..., timed_out: _Optional[bool] = ...) -> None: ...
 
 class TriggerEvent(_message.Message):
     __slots__ = ("id", "name", "data", "ts")
@@ -173,8 +190,16 @@ class TriggerEvent(_message.Message):
     ts: int
     def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., data: _Optional[bytes] = ..., ts: _Optional[int] = ...) -> None: ...
 
+class RunWait(_message.Message):
+    __slots__ = ("kind", "message")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    kind: RunWaitKind
+    message: str
+    def __init__(self, kind: _Optional[_Union[RunWaitKind, str]] = ..., message: _Optional[str] = ...) -> None: ...
+
 class Run(_message.Message):
-    __slots__ = ("id", "workflow", "project", "state", "source", "test", "attempt", "tags", "idempotency_key", "parent_run_id", "replay_of_run_id", "created_at", "started_at", "ended_at", "due_at", "timeout_at", "event", "output", "error", "attempts", "trace_id")
+    __slots__ = ("id", "workflow", "project", "state", "source", "test", "attempt", "tags", "idempotency_key", "parent_run_id", "replay_of_run_id", "created_at", "started_at", "ended_at", "due_at", "timeout_at", "event", "output", "error", "attempts", "trace_id", "waiting_for")
     ID_FIELD_NUMBER: _ClassVar[int]
     WORKFLOW_FIELD_NUMBER: _ClassVar[int]
     PROJECT_FIELD_NUMBER: _ClassVar[int]
@@ -196,6 +221,7 @@ class Run(_message.Message):
     ERROR_FIELD_NUMBER: _ClassVar[int]
     ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     TRACE_ID_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FOR_FIELD_NUMBER: _ClassVar[int]
     id: str
     workflow: str
     project: str
@@ -217,7 +243,8 @@ class Run(_message.Message):
     error: Failure
     attempts: _containers.RepeatedCompositeFieldContainer[Attempt]
     trace_id: str
-    def __init__(self, id: _Optional[str] = ..., workflow: _Optional[str] = ..., project: _Optional[str] = ..., state: _Optional[_Union[RunState, str]] = ..., source: _Optional[_Union[RunSource, str]] = ..., test: _Optional[bool] = ..., attempt: _Optional[int] = ..., tags: _Optional[_Iterable[str]] = ..., idempotency_key: _Optional[str] = ..., parent_run_id: _Optional[str] = ..., replay_of_run_id: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., due_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., timeout_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., event: _Optional[_Union[TriggerEvent, _Mapping]] = ..., output: _Optional[bytes] = ..., error: _Optional[_Union[Failure, _Mapping]] = ..., attempts: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., trace_id: _Optional[str] = ...) -> None: ...
+    waiting_for: RunWait
+    def __init__(self, id: _Optional[str] = ..., workflow: _Optional[str] = ..., project: _Optional[str] = ..., state: _Optional[_Union[RunState, str]] = ..., source: _Optional[_Union[RunSource, str]] = ..., test: _Optional[bool] = ..., attempt: _Optional[int] = ..., tags: _Optional[_Iterable[str]] = ..., idempotency_key: _Optional[str] = ..., parent_run_id: _Optional[str] = ..., replay_of_run_id: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., due_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., timeout_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., event: _Optional[_Union[TriggerEvent, _Mapping]] = ..., output: _Optional[bytes] = ..., error: _Optional[_Union[Failure, _Mapping]] = ..., attempts: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., trace_id: _Optional[str] = ..., waiting_for: _Optional[_Union[RunWait, _Mapping]] = ...) -> None: ...
 
 class ChildRun(_message.Message):
     __slots__ = ("id", "workflow", "step_id", "state")

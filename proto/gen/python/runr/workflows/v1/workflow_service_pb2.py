@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from runr.workflows.v1 import options_pb2 as runr_dot_workflows_dot_v1_dot_options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(runr/workflows/v1/workflow_service.proto\x12\x11runr.workflows.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1frunr/workflows/v1/options.proto\"\xa7\x02\n\x08Workflow\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\x12\x12\n\ndefinition\x18\x03 \x01(\x0c\x12\x11\n\tis_active\x18\x04 \x01(\x08\x12/\n\x0b\x61rchived_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\x06source\x18\x06 \x01(\x0e\x32#.runr.workflows.v1.DefinitionSource\x12\x0f\n\x07version\x18\x07 \x01(\t\x12.\n\ncreated_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"?\n\x17\x44\x65\x63lareWorkflowsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65\x66initions\x18\x02 \x01(\x0c\"J\n\x18\x44\x65\x63lareWorkflowsResponse\x12.\n\tworkflows\x18\x01 \x03(\x0b\x32\x1b.runr.workflows.v1.Workflow\"h\n\x14ListWorkflowsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x18\n\x10include_archived\x18\x04 \x01(\x08\"`\n\x15ListWorkflowsResponse\x12.\n\tworkflows\x18\x01 \x03(\x0b\x32\x1b.runr.workflows.v1.Workflow\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"7\n\x12GetWorkflowRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x10\n\x08workflow\x18\x02 \x01(\t\"D\n\x13GetWorkflowResponse\x12-\n\x08workflow\x18\x01 \x01(\x0b\x32\x1b.runr.workflows.v1.Workflow\"`\n\x15UpdateWorkflowRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x10\n\x08workflow\x18\x02 \x01(\t\x12\x16\n\tis_active\x18\x03 \x01(\x08H\x00\x88\x01\x01\x42\x0c\n\n_is_active\"G\n\x16UpdateWorkflowResponse\x12-\n\x08workflow\x18\x01 \x01(\x0b\x32\x1b.runr.workflows.v1.Workflow\"C\n\x1bStoreDefinitionsFileRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65\x66initions\x18\x02 \x01(\x0c\"C\n\x1cStoreDefinitionsFileResponse\x12\x11\n\tworkflows\x18\x01 \x01(\x05\x12\x10\n\x08warnings\x18\x02 \x03(\t\"D\n\x0fGetUsageRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x10\n\x08\x66rom_day\x18\x02 \x01(\t\x12\x0e\n\x06to_day\x18\x03 \x01(\t\")\n\nUsageCount\x12\x0c\n\x04runs\x18\x01 \x01(\x03\x12\r\n\x05steps\x18\x02 \x01(\x03\"G\n\nDailyUsage\x12\x0b\n\x03\x64\x61y\x18\x01 \x01(\t\x12,\n\x05\x63ount\x18\x02 \x01(\x0b\x32\x1d.runr.workflows.v1.UsageCount\"`\n\rWorkflowUsage\x12\x10\n\x08workflow\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\x12,\n\x05\x63ount\x18\x03 \x01(\x0b\x32\x1d.runr.workflows.v1.UsageCount\"\xa3\x01\n\x10GetUsageResponse\x12,\n\x05total\x18\x01 \x01(\x0b\x32\x1d.runr.workflows.v1.UsageCount\x12,\n\x05\x64\x61ily\x18\x02 \x03(\x0b\x32\x1d.runr.workflows.v1.DailyUsage\x12\x33\n\tworkflows\x18\x03 \x03(\x0b\x32 .runr.workflows.v1.WorkflowUsage*\xa6\x01\n\x10\x44\x65\x66initionSource\x12!\n\x1d\x44\x45\x46INITION_SOURCE_UNSPECIFIED\x10\x00\x12\x19\n\x15\x44\x45\x46INITION_SOURCE_API\x10\x01\x12\x1a\n\x16\x44\x45\x46INITION_SOURCE_SYNC\x10\x02\x12\x1a\n\x16\x44\x45\x46INITION_SOURCE_FILE\x10\x03\x12\x1c\n\x18\x44\x45\x46INITION_SOURCE_WORKER\x10\x04\x32\x99\x05\n\x0fWorkflowService\x12q\n\x10\x44\x65\x63lareWorkflows\x12*.runr.workflows.v1.DeclareWorkflowsRequest\x1a+.runr.workflows.v1.DeclareWorkflowsResponse\"\x04\xa8\xbb\x18\x05\x12h\n\rListWorkflows\x12\'.runr.workflows.v1.ListWorkflowsRequest\x1a(.runr.workflows.v1.ListWorkflowsResponse\"\x04\xa8\xbb\x18\x04\x12\x62\n\x0bGetWorkflow\x12%.runr.workflows.v1.GetWorkflowRequest\x1a&.runr.workflows.v1.GetWorkflowResponse\"\x04\xa8\xbb\x18\x04\x12k\n\x0eUpdateWorkflow\x12(.runr.workflows.v1.UpdateWorkflowRequest\x1a).runr.workflows.v1.UpdateWorkflowResponse\"\x04\xa8\xbb\x18\x05\x12}\n\x14StoreDefinitionsFile\x12..runr.workflows.v1.StoreDefinitionsFileRequest\x1a/.runr.workflows.v1.StoreDefinitionsFileResponse\"\x04\xa8\xbb\x18\x05\x12Y\n\x08GetUsage\x12\".runr.workflows.v1.GetUsageRequest\x1a#.runr.workflows.v1.GetUsageResponse\"\x04\xa8\xbb\x18\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(runr/workflows/v1/workflow_service.proto\x12\x11runr.workflows.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1frunr/workflows/v1/options.proto\"\xa7\x02\n\x08Workflow\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\x12\x12\n\ndefinition\x18\x03 \x01(\x0c\x12\x11\n\tis_active\x18\x04 \x01(\x08\x12/\n\x0b\x61rchived_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\x06source\x18\x06 \x01(\x0e\x32#.runr.workflows.v1.DefinitionSource\x12\x0f\n\x07version\x18\x07 \x01(\t\x12.\n\ncreated_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\\\n\x10\x41rchivedWorkflow\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x18\n\x0b\x61\x63tive_runs\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x10\n\x08\x61t_least\x18\x03 \x01(\x08\x42\x0e\n\x0c_active_runs\"?\n\x17\x44\x65\x63lareWorkflowsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65\x66initions\x18\x02 \x01(\x0c\"\x81\x01\n\x18\x44\x65\x63lareWorkflowsResponse\x12.\n\tworkflows\x18\x01 \x03(\x0b\x32\x1b.runr.workflows.v1.Workflow\x12\x35\n\x08\x61rchived\x18\x02 \x03(\x0b\x32#.runr.workflows.v1.ArchivedWorkflow\"h\n\x14ListWorkflowsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x18\n\x10include_archived\x18\x04 \x01(\x08\"`\n\x15ListWorkflowsResponse\x12.\n\tworkflows\x18\x01 \x03(\x0b\x32\x1b.runr.workflows.v1.Workflow\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"7\n\x12GetWorkflowRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x10\n\x08workflow\x18\x02 \x01(\t\"D\n\x13GetWorkflowResponse\x12-\n\x08workflow\x18\x01 \x01(\x0b\x32\x1b.runr.workflows.v1.Workflow\"`\n\x15UpdateWorkflowRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x10\n\x08workflow\x18\x02 \x01(\t\x12\x16\n\tis_active\x18\x03 \x01(\x08H\x00\x88\x01\x01\x42\x0c\n\n_is_active\"G\n\x16UpdateWorkflowResponse\x12-\n\x08workflow\x18\x01 \x01(\x0b\x32\x1b.runr.workflows.v1.Workflow\"C\n\x1bStoreDefinitionsFileRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65\x66initions\x18\x02 \x01(\x0c\"C\n\x1cStoreDefinitionsFileResponse\x12\x11\n\tworkflows\x18\x01 \x01(\x05\x12\x10\n\x08warnings\x18\x02 \x03(\t\"D\n\x0fGetUsageRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x10\n\x08\x66rom_day\x18\x02 \x01(\t\x12\x0e\n\x06to_day\x18\x03 \x01(\t\")\n\nUsageCount\x12\x0c\n\x04runs\x18\x01 \x01(\x03\x12\r\n\x05steps\x18\x02 \x01(\x03\"G\n\nDailyUsage\x12\x0b\n\x03\x64\x61y\x18\x01 \x01(\t\x12,\n\x05\x63ount\x18\x02 \x01(\x0b\x32\x1d.runr.workflows.v1.UsageCount\"`\n\rWorkflowUsage\x12\x10\n\x08workflow\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\x12,\n\x05\x63ount\x18\x03 \x01(\x0b\x32\x1d.runr.workflows.v1.UsageCount\"\xa3\x01\n\x10GetUsageResponse\x12,\n\x05total\x18\x01 \x01(\x0b\x32\x1d.runr.workflows.v1.UsageCount\x12,\n\x05\x64\x61ily\x18\x02 \x03(\x0b\x32\x1d.runr.workflows.v1.DailyUsage\x12\x33\n\tworkflows\x18\x03 \x03(\x0b\x32 .runr.workflows.v1.WorkflowUsage*\xa6\x01\n\x10\x44\x65\x66initionSource\x12!\n\x1d\x44\x45\x46INITION_SOURCE_UNSPECIFIED\x10\x00\x12\x19\n\x15\x44\x45\x46INITION_SOURCE_API\x10\x01\x12\x1a\n\x16\x44\x45\x46INITION_SOURCE_SYNC\x10\x02\x12\x1a\n\x16\x44\x45\x46INITION_SOURCE_FILE\x10\x03\x12\x1c\n\x18\x44\x45\x46INITION_SOURCE_WORKER\x10\x04\x32\x99\x05\n\x0fWorkflowService\x12q\n\x10\x44\x65\x63lareWorkflows\x12*.runr.workflows.v1.DeclareWorkflowsRequest\x1a+.runr.workflows.v1.DeclareWorkflowsResponse\"\x04\xa8\xbb\x18\x05\x12h\n\rListWorkflows\x12\'.runr.workflows.v1.ListWorkflowsRequest\x1a(.runr.workflows.v1.ListWorkflowsResponse\"\x04\xa8\xbb\x18\x04\x12\x62\n\x0bGetWorkflow\x12%.runr.workflows.v1.GetWorkflowRequest\x1a&.runr.workflows.v1.GetWorkflowResponse\"\x04\xa8\xbb\x18\x04\x12k\n\x0eUpdateWorkflow\x12(.runr.workflows.v1.UpdateWorkflowRequest\x1a).runr.workflows.v1.UpdateWorkflowResponse\"\x04\xa8\xbb\x18\x05\x12}\n\x14StoreDefinitionsFile\x12..runr.workflows.v1.StoreDefinitionsFileRequest\x1a/.runr.workflows.v1.StoreDefinitionsFileResponse\"\x04\xa8\xbb\x18\x05\x12Y\n\x08GetUsage\x12\".runr.workflows.v1.GetUsageRequest\x1a#.runr.workflows.v1.GetUsageResponse\"\x04\xa8\xbb\x18\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -45,40 +45,42 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WORKFLOWSERVICE'].methods_by_name['StoreDefinitionsFile']._serialized_options = b'\250\273\030\005'
   _globals['_WORKFLOWSERVICE'].methods_by_name['GetUsage']._loaded_options = None
   _globals['_WORKFLOWSERVICE'].methods_by_name['GetUsage']._serialized_options = b'\250\273\030\004'
-  _globals['_DEFINITIONSOURCE']._serialized_start=1659
-  _globals['_DEFINITIONSOURCE']._serialized_end=1825
+  _globals['_DEFINITIONSOURCE']._serialized_start=1809
+  _globals['_DEFINITIONSOURCE']._serialized_end=1975
   _globals['_WORKFLOW']._serialized_start=130
   _globals['_WORKFLOW']._serialized_end=425
-  _globals['_DECLAREWORKFLOWSREQUEST']._serialized_start=427
-  _globals['_DECLAREWORKFLOWSREQUEST']._serialized_end=490
-  _globals['_DECLAREWORKFLOWSRESPONSE']._serialized_start=492
-  _globals['_DECLAREWORKFLOWSRESPONSE']._serialized_end=566
-  _globals['_LISTWORKFLOWSREQUEST']._serialized_start=568
-  _globals['_LISTWORKFLOWSREQUEST']._serialized_end=672
-  _globals['_LISTWORKFLOWSRESPONSE']._serialized_start=674
-  _globals['_LISTWORKFLOWSRESPONSE']._serialized_end=770
-  _globals['_GETWORKFLOWREQUEST']._serialized_start=772
-  _globals['_GETWORKFLOWREQUEST']._serialized_end=827
-  _globals['_GETWORKFLOWRESPONSE']._serialized_start=829
-  _globals['_GETWORKFLOWRESPONSE']._serialized_end=897
-  _globals['_UPDATEWORKFLOWREQUEST']._serialized_start=899
-  _globals['_UPDATEWORKFLOWREQUEST']._serialized_end=995
-  _globals['_UPDATEWORKFLOWRESPONSE']._serialized_start=997
-  _globals['_UPDATEWORKFLOWRESPONSE']._serialized_end=1068
-  _globals['_STOREDEFINITIONSFILEREQUEST']._serialized_start=1070
-  _globals['_STOREDEFINITIONSFILEREQUEST']._serialized_end=1137
-  _globals['_STOREDEFINITIONSFILERESPONSE']._serialized_start=1139
-  _globals['_STOREDEFINITIONSFILERESPONSE']._serialized_end=1206
-  _globals['_GETUSAGEREQUEST']._serialized_start=1208
-  _globals['_GETUSAGEREQUEST']._serialized_end=1276
-  _globals['_USAGECOUNT']._serialized_start=1278
-  _globals['_USAGECOUNT']._serialized_end=1319
-  _globals['_DAILYUSAGE']._serialized_start=1321
-  _globals['_DAILYUSAGE']._serialized_end=1392
-  _globals['_WORKFLOWUSAGE']._serialized_start=1394
-  _globals['_WORKFLOWUSAGE']._serialized_end=1490
-  _globals['_GETUSAGERESPONSE']._serialized_start=1493
-  _globals['_GETUSAGERESPONSE']._serialized_end=1656
-  _globals['_WORKFLOWSERVICE']._serialized_start=1828
-  _globals['_WORKFLOWSERVICE']._serialized_end=2493
+  _globals['_ARCHIVEDWORKFLOW']._serialized_start=427
+  _globals['_ARCHIVEDWORKFLOW']._serialized_end=519
+  _globals['_DECLAREWORKFLOWSREQUEST']._serialized_start=521
+  _globals['_DECLAREWORKFLOWSREQUEST']._serialized_end=584
+  _globals['_DECLAREWORKFLOWSRESPONSE']._serialized_start=587
+  _globals['_DECLAREWORKFLOWSRESPONSE']._serialized_end=716
+  _globals['_LISTWORKFLOWSREQUEST']._serialized_start=718
+  _globals['_LISTWORKFLOWSREQUEST']._serialized_end=822
+  _globals['_LISTWORKFLOWSRESPONSE']._serialized_start=824
+  _globals['_LISTWORKFLOWSRESPONSE']._serialized_end=920
+  _globals['_GETWORKFLOWREQUEST']._serialized_start=922
+  _globals['_GETWORKFLOWREQUEST']._serialized_end=977
+  _globals['_GETWORKFLOWRESPONSE']._serialized_start=979
+  _globals['_GETWORKFLOWRESPONSE']._serialized_end=1047
+  _globals['_UPDATEWORKFLOWREQUEST']._serialized_start=1049
+  _globals['_UPDATEWORKFLOWREQUEST']._serialized_end=1145
+  _globals['_UPDATEWORKFLOWRESPONSE']._serialized_start=1147
+  _globals['_UPDATEWORKFLOWRESPONSE']._serialized_end=1218
+  _globals['_STOREDEFINITIONSFILEREQUEST']._serialized_start=1220
+  _globals['_STOREDEFINITIONSFILEREQUEST']._serialized_end=1287
+  _globals['_STOREDEFINITIONSFILERESPONSE']._serialized_start=1289
+  _globals['_STOREDEFINITIONSFILERESPONSE']._serialized_end=1356
+  _globals['_GETUSAGEREQUEST']._serialized_start=1358
+  _globals['_GETUSAGEREQUEST']._serialized_end=1426
+  _globals['_USAGECOUNT']._serialized_start=1428
+  _globals['_USAGECOUNT']._serialized_end=1469
+  _globals['_DAILYUSAGE']._serialized_start=1471
+  _globals['_DAILYUSAGE']._serialized_end=1542
+  _globals['_WORKFLOWUSAGE']._serialized_start=1544
+  _globals['_WORKFLOWUSAGE']._serialized_end=1640
+  _globals['_GETUSAGERESPONSE']._serialized_start=1643
+  _globals['_GETUSAGERESPONSE']._serialized_end=1806
+  _globals['_WORKFLOWSERVICE']._serialized_start=1978
+  _globals['_WORKFLOWSERVICE']._serialized_end=2643
 # @@protoc_insertion_point(module_scope)

@@ -46,6 +46,16 @@ class Workflow(_message.Message):
     updated_at: _timestamp_pb2.Timestamp
     def __init__(self, name: _Optional[str] = ..., project: _Optional[str] = ..., definition: _Optional[bytes] = ..., is_active: _Optional[bool] = ..., archived_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., source: _Optional[_Union[DefinitionSource, str]] = ..., version: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
+class ArchivedWorkflow(_message.Message):
+    __slots__ = ("name", "active_runs", "at_least")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_RUNS_FIELD_NUMBER: _ClassVar[int]
+    AT_LEAST_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    active_runs: int
+    at_least: bool
+    def __init__(self, name: _Optional[str] = ..., active_runs: _Optional[int] = ..., at_least: _Optional[bool] = ...) -> None: ...
+
 class DeclareWorkflowsRequest(_message.Message):
     __slots__ = ("project", "definitions")
     PROJECT_FIELD_NUMBER: _ClassVar[int]
@@ -55,10 +65,12 @@ class DeclareWorkflowsRequest(_message.Message):
     def __init__(self, project: _Optional[str] = ..., definitions: _Optional[bytes] = ...) -> None: ...
 
 class DeclareWorkflowsResponse(_message.Message):
-    __slots__ = ("workflows",)
+    __slots__ = ("workflows", "archived")
     WORKFLOWS_FIELD_NUMBER: _ClassVar[int]
+    ARCHIVED_FIELD_NUMBER: _ClassVar[int]
     workflows: _containers.RepeatedCompositeFieldContainer[Workflow]
-    def __init__(self, workflows: _Optional[_Iterable[_Union[Workflow, _Mapping]]] = ...) -> None: ...
+    archived: _containers.RepeatedCompositeFieldContainer[ArchivedWorkflow]
+    def __init__(self, workflows: _Optional[_Iterable[_Union[Workflow, _Mapping]]] = ..., archived: _Optional[_Iterable[_Union[ArchivedWorkflow, _Mapping]]] = ...) -> None: ...
 
 class ListWorkflowsRequest(_message.Message):
     __slots__ = ("project", "page_size", "page_token", "include_archived")
