@@ -13,8 +13,6 @@ from tests.support.rest import Rest
 from tests.support.stack import Servers, Stack
 from tests.support.transports import TRANSPORTS, Transport
 
-REQUEST_TIMEOUT_S = 3.0
-
 # What a story brings about on purpose.
 MEANT = "the drain did not end in time"
 SHOWN = 5
@@ -25,7 +23,6 @@ def stack(postgres_stack: EmbeddedStack, nats_stack: EmbeddedStack) -> Iterator[
     """The stack, which ends with the stories, as it works also while nobody asks it for anything. At its end the
     invariants must hold, and no service may have logged a fault of its own, or a secret."""
     settings = {
-        "WORKFLOWS_REQUEST_TIMEOUT": f"{REQUEST_TIMEOUT_S:g}s",
         "RUNR_WORKER_RESUME_GRACE": "20s",  # workers wait for an executor that starts again, however slow the machine
     }
     made = Stack(Servers(postgres_stack, nats_stack), settings=settings)

@@ -8,11 +8,12 @@ from typing import Any
 
 from runr_workflows import Context, Step, Workflows
 
-from tests.e2e.conftest import REQUEST_TIMEOUT_S
+from tests.support.passing_time import time_passes
 from tests.support.rest import Rest, step_of, steps_of
+from tests.support.stack import Stack
 from tests.support.workflow_app import Bodies, serving
 
-NAP_S = 3.0
+REQUEST_TIMEOUT_S = 3.0
 
 
 def slow_at_first(wf: Workflows, bodies: Bodies) -> None:
@@ -28,8 +29,9 @@ def slow_at_first(wf: Workflows, bodies: Bodies) -> None:
         return step.run("s", body)
 
 
-async def test_case_20_late_answer_after_lease_loss(rest: Rest) -> None:
-    async with serving(rest, slow_at_first) as bodies:
+async def test_case_20_late_answer_after_lease_loss(stack: Stack, rest: Rest) -> None:
+    impatient = {"WORKFLOWS_REQUEST_TIMEOUT": f"{REQUEST_TIMEOUT_S:g}s"}
+    async with stack.given("executor", impatient), serving(rest, slow_at_first) as bodies:
         bodies.hold("attempt 0")
         run = await rest.start("slow-at-first")
         assert await rest.completed(run) == "attempt 1"
@@ -46,9 +48,11 @@ def limited(wf: Workflows, bodies: Bodies) -> None:
     @wf.workflow("limited", concurrency=2)
     def work(ctx: Context, step: Step) -> str:
         name = str(ctx.event["data"]["name"])
-        step.run(name, bodies.record, ctx.run_id, name)
         if ctx.event["data"].get("naps"):
-            step.sleep("nap", NAP_S)
+            bodies.record(ctx.run_id, name)  # in no step, after which it would have to wait for a slot to go to sleep
+            step.sleep("nap", "1h")
+        else:
+            step.run(name, bodies.record, ctx.run_id, name)
         step.run(f"{name} again", bodies.record, ctx.run_id, f"{name} again")
         return name
 
@@ -74,6 +78,7 @@ async def test_case_25_slot_handover(rest: Rest) -> None:
         bodies.let_go("r2")
         await rest.becomes(runs["r2"], "sleeping")
         await running("q1", "q3")
+        await time_passes(rest, runs["r2"])
         await rest.becomes(runs["r2"], "queued")
         await running("q1", "q3")
         # Queued last, but before what comes now: the next slot is its own.
@@ -86,6 +91,10 @@ async def test_case_25_slot_handover(rest: Rest) -> None:
         for name in ("q1", "q3", "r2"):
             assert await rest.completed(runs[name]) == name
         await rest.completed(last)
+        found = {name: await rest.run(run) for name, run in runs.items()}
+    # Nobody had a slot before another left it, also where nothing could be waited for.
+    assert found["q1"]["started_at"] >= found["r1"]["ended_at"]
+    assert found["q3"]["started_at"] >= step_of(found["r2"], "nap")["started_at"]
 
 
 class Inside:
@@ -165,25 +174,22 @@ def redeployable(wf: Workflows, bodies: Bodies, nap: Any, ids: Collection[str]) 
 
 
 async def test_case_35_sleep_duration_change(rest: Rest) -> None:
-    async with serving(rest, lambda wf, bodies: redeployable(wf, bodies, NAP_S, ("a", "b"))) as old:
+    async with serving(rest, lambda wf, bodies: redeployable(wf, bodies, "10m", ("a", "b"))) as old:
         run = await rest.start("redeployed")
         asleep = await rest.becomes(run, "sleeping")
-        wake_at = step_of(asleep, "cool-off")["wake_at"]
     async with serving(rest, lambda wf, bodies: redeployable(wf, bodies, "1h", ("a", "b"))) as new:
-        assert (await rest.run(run))["status"] == "sleeping"
+        assert await rest.run(run) == asleep
+        await time_passes(rest, run)
         assert await rest.completed(run) == {"done": ["a", "b"]}
-        found = await rest.run(run)
     assert (old.of(run), new.of(run)) == ({"a": 1}, {"b": 1})
-    nap = step_of(found, "cool-off")
-    assert wake_at <= nap["ended_at"]
-    assert new.times(run, "b")[0] - old.times(run, "a")[0] >= NAP_S
 
 
 async def test_a_step_renamed_in_a_deployment_is_executed_again(rest: Rest) -> None:
-    async with serving(rest, lambda wf, bodies: redeployable(wf, bodies, NAP_S, ("old", "b"))) as old:
+    async with serving(rest, lambda wf, bodies: redeployable(wf, bodies, "1h", ("old", "b"))) as old:
         run = await rest.start("redeployed")
         await rest.becomes(run, "sleeping")
-    async with serving(rest, lambda wf, bodies: redeployable(wf, bodies, NAP_S, ("new", "b"))) as new:
+    async with serving(rest, lambda wf, bodies: redeployable(wf, bodies, "1h", ("new", "b"))) as new:
+        await time_passes(rest, run)
         assert await rest.completed(run) == {"done": ["new", "b"]}
         found = await rest.run(run)
     assert (old.of(run), new.of(run)) == ({"old": 1}, {"new": 1, "b": 1})

@@ -8,22 +8,14 @@ from typing import Any
 
 from runr_workflows import Context, Step, Workflows
 
-from tests.e2e.conftest import REQUEST_TIMEOUT_S
 from tests.support.fake_function import FakeFunction, Op, Reply, Request, Script, Wire, completed, replaying
 from tests.support.function_calls import head, silence, writing
-from tests.support.rest import Rest, steps_of
+from tests.support.rest import Json, Rest, steps_of
+from tests.support.stack import Stack
 from tests.support.transports import only_over
 from tests.support.workflow_app import Bodies, serving
 
 pytestmark = only_over("http", because="the answer to a request is what goes wrong")
-
-OK = {"runr_workflow": "v1", "ops": [{"op": "run_completed", "output": "fine"}]}
-
-
-async def late(_: Request) -> Op:
-    """The right answer, too late."""
-    await asyncio.sleep(REQUEST_TIMEOUT_S + 1)
-    return {"op": "run_completed", "output": "late"}
 
 
 async def flood(writer: asyncio.StreamWriter) -> None:
@@ -52,8 +44,6 @@ MISBEHAVIOURS: dict[str, tuple[Script, str, str]] = {
     "404": (reply(404), "FunctionHttpError", "404"),
     "redirect": (reply(302, Location="http://127.0.0.1:1/"), "FunctionHttpError", "302"),
     "401": (reply(401, b'{"error": "bad signature"}'), "SignatureRejected", "401"),
-    "nothing": (lambda _: Wire(silence), "FunctionTimeout", f"{REQUEST_TIMEOUT_S:g} s"),
-    "too-late": (late, "FunctionTimeout", f"{REQUEST_TIMEOUT_S:g} s"),
     "hangs-up": (lambda _: writing(), "FunctionUnreachable", ""),
     "half-an-answer": (lambda _: writing(head("Content-Length: 100"), b'{"runr'), "FunctionUnreachable", ""),
     "no-http": (lambda _: writing(b"SSH-2.0-OpenSSH_9.6\r\n"), "ProtocolError", ""),
@@ -74,20 +64,48 @@ async def set_up(rest: Rest, function: FakeFunction) -> None:
     assert shown["sync"]["status"] == "synced", shown
 
 
+async def failed(rest: Rest, function: FakeFunction, *names: str) -> dict[str, Json]:
+    """A run of each of these workflows, once it has failed at its first and only attempt."""
+    await set_up(rest, function)
+    runs = {name: await rest.start(name) for name in names}
+    ended = dict(zip(runs, await asyncio.gather(*map(rest.end, runs.values())), strict=True))
+    assert len([request for request in function.requests if request.kind == "execute"]) == len(names)
+    for name, run in ended.items():
+        (attempt,) = run["attempts"]
+        assert (name, run["status"], attempt["attempt"]) == (name, "failed", 1)
+        assert (name, run["error"]) == (name, attempt["error"])
+    return ended
+
+
 async def test_each_misbehaviour_has_its_name(rest: Rest) -> None:
     scripts = {name: script for name, (script, _, _) in MISBEHAVIOURS.items()}
     definitions = [{"name": name, "retries": 0} for name in scripts]
     async with FakeFunction(scripts, definitions=definitions) as function:
-        await set_up(rest, function)
-        runs = {name: await rest.start(name) for name in scripts}
-        ended = dict(zip(runs, await asyncio.gather(*(rest.end(run) for run in runs.values())), strict=True))
-        assert len([request for request in function.requests if request.kind == "execute"]) == len(scripts)
+        ended = await failed(rest, function, *scripts)
     for name, run in ended.items():
         _, fault, words = MISBEHAVIOURS[name]
-        (attempt,) = run["attempts"]
-        assert (name, run["status"], run["error"]["name"]) == (name, "failed", fault)
-        assert (name, attempt["attempt"], attempt["error"]["name"]) == (name, 1, fault)
-        assert words in attempt["error"]["message"], (name, attempt)
+        assert (name, run["error"]["name"]) == (name, fault)
+        assert words in run["error"]["message"], (name, run)
+
+
+async def test_an_answer_that_does_not_come_in_time_is_a_timeout(stack: Stack, rest: Rest) -> None:
+    over = asyncio.Event()
+
+    async def late(_: Request) -> Op:
+        await over.wait()
+        return {"op": "run_completed", "output": "late"}
+
+    scripts: dict[str, Script] = {"nothing": lambda _: Wire(silence), "too-late": late}
+    definitions = [{"name": name, "retries": 0} for name in scripts]
+    async with (
+        stack.given("executor", {"WORKFLOWS_REQUEST_TIMEOUT": "1s"}),
+        FakeFunction(scripts, definitions=definitions) as function,
+    ):
+        ended = await failed(rest, function, *scripts)
+        over.set()
+    for run in ended.values():
+        assert run["error"]["name"] == "FunctionTimeout"
+        assert "1 s" in run["error"]["message"]
 
 
 async def test_a_function_that_recovers_completes_its_run(rest: Rest) -> None:

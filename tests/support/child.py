@@ -12,8 +12,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import aiohttp
@@ -57,6 +57,16 @@ class Child:
         assert self.runs, f"{self.name} does not run"
         assert self._process is not None
         return self._process.pid
+
+    @contextmanager
+    def environ(self, settings: Mapping[str, str]) -> Iterator[None]:
+        """Meanwhile whatever is started has these settings too."""
+        before = self._environ
+        self._environ = {**before, **settings}
+        try:
+            yield
+        finally:
+            self._environ = before
 
     @property
     def runs(self) -> bool:

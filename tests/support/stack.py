@@ -242,6 +242,19 @@ class Stack:
         self.children[name].start()
         await self.ready(name)
 
+    @asynccontextmanager
+    async def given(self, name: str, settings: Mapping[str, str]) -> AsyncIterator[None]:
+        """Meanwhile this process has settings of its own: it is started anew with them, and without them in the end."""
+        child = self.children[name]
+        with child.environ(settings):
+            await child.stop()
+            await self.start(name)
+            try:
+                yield
+            finally:
+                await child.stop()
+        await self.start(name)
+
     @property
     def stands(self) -> bool:
         """Whether the processes that have been waited for still run, all of them."""
