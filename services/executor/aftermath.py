@@ -91,7 +91,7 @@ class Aftermath:
         if not gated and done.st == "q" and decision.status is not Status.RUNNING and item.end_row is None:
             self._ready.append(lease.run)  # let go over a delivery: ready again at once
         if item.wait_rows:
-            self._set_timers(lease, item, done)
+            self._set_timers(item)
         if not done.is_held and lease.last_wait is not None:
             self._remember(lease, item, done, lease.last_wait)
         for row in item.wait_rows:
@@ -108,25 +108,21 @@ class Aftermath:
         if self._has_send_marks or self._has_run_marks or self._has_run_events:
             self._wake.set()
 
-    def _set_timers(self, lease: Lease, item: CommitItem, done: Committed) -> None:
+    def _set_timers(self, item: CommitItem) -> None:
         """Whoever is to fire the waits of this commit hears of it."""
         now = self._clock.unix_ms()
         told = now if item.told_s is None else now - (self._clock.monotonic() - item.told_s) * 1_000
         for row in item.wait_rows:
-            by_ms = row.at_ms if row.delay_ms is None else now + row.delay_ms
-            if by_ms is None or by_ms > now + TIMER_HORIZON_MS:
+            by_ms = _over_by_ms(row, now)
+            if by_ms is None:
                 continue
             due_ms = by_ms if row.delay_ms is None or row.kind == "b" else told + row.delay_ms + _STORED_MS
-            if row.kind in _OWN:
-                asleep = Asleep.of(lease, item, done, row)
-                if self.keep_timer(Timer(due_ms, by_ms, row.id, row.run, asleep)):
-                    continue
-            self._timers.append((row.run, by_ms))
+            if row.kind not in _OWN or not self.keep_timer(Timer(due_ms, by_ms, row.id, row.run)):
+                self._timers.append((row.run, by_ms))
 
     def _remember(self, lease: Lease, item: CommitItem, done: Committed, wait: WaitRow) -> None:
-        """A run that rests over one wait; a sleep that was let go with its own commit is remembered with its timer."""
-        is_short = wait.delay_ms is not None and wait.delay_ms <= TIMER_HORIZON_MS
-        if wait.kind in _RESUMED or (wait.kind == "s" and is_short and not item.wait_rows):
+        """A run that rests over one wait, which something may end at any time, or time soon."""
+        if wait.kind in _RESUMED or (wait.kind in _OWN and _over_by_ms(wait, self._clock.unix_ms()) is not None):
             asleep = Asleep.of(lease, item, done, wait)
             if asleep is not None:
                 self.remember(asleep)
@@ -163,6 +159,12 @@ class Aftermath:
         if self._has_run_marks:
             self._has_run_marks = False
             await self._run_marks.cascade()
+
+
+def _over_by_ms(wait: WaitRow, now_ms: int) -> int | None:
+    """When its time is over for certain; None: not within the horizon."""
+    by_ms = wait.at_ms if wait.delay_ms is None else now_ms + wait.delay_ms
+    return None if by_ms is None or by_ms > now_ms + TIMER_HORIZON_MS else by_ms
 
 
 async def _left_to_the_scheduler(work: Awaitable[None]) -> None:

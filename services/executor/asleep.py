@@ -99,6 +99,8 @@ class Asleep:
         result of the wait, so the run must be read.
         """
         was, step = self._lease, self._wait.sid
+        if self._wait.kind == "b":
+            return self._next(row, session)  # a backoff has no result
         if step is None or row["status"] is None:
             return None
         if row["status"] == "c":

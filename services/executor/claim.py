@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from uuid import UUID
 
@@ -21,13 +21,13 @@ from services.core.engine.definitions import DefinitionsCache
 from services.core.store.database import Database
 from services.core.store.queries import queries, tenant_query
 from services.executor.arriving import Arriving
-from services.executor.asleep import Asleep
 from services.executor.fair_share import more, shares
 from services.executor.lease import Lease
 from services.executor.load import load_leases
 from services.executor.remembered import Remembered, RememberedClaims
 from services.executor.slots import Slots
 from services.executor.spans import ExecutorSpans
+from services.executor.wake_limit import wake_limit
 from services.executor.woken import Woken
 from services.executor.worker_stream.pool_claims import PoolClaims
 
@@ -151,10 +151,9 @@ class Claimer:
         """
         return not self._shared
 
-    async def wake(self, waits: Sequence[UUID], asleep: Mapping[UUID, Asleep], *, ahead_ms: int, traced: bool) -> Woken:
+    async def wake(self, waits: Sequence[UUID], *, ahead_ms: int, traced: bool) -> Woken:
         """Fire these timers, and take those of the runs that there is room for: what is due within `ahead_ms` is
-        prepared now and is done when the last of it is due. `asleep`: what is remembered of the runs. Raises
-        Unavailable.
+        prepared now and is done when the last of it is due. Raises Unavailable.
         """
         async with self._database.connection() as connection, AsyncExitStack() as alone:
             if self._shared or self._free() < len(waits):
@@ -165,42 +164,36 @@ class Claimer:
             with self._kept(room):
                 if not self._shared:
                     await alone.aclose()  # others may claim meanwhile
-                rows: Sequence[asyncpg.Record] = await connection.fetch(
-                    queries("executor")["wake"], self._owner, waits, ahead_ms, traced, room, *shares
-                )
+                with wake_limit(self._database, connection, ahead_ms):
+                    rows: Sequence[asyncpg.Record] = await connection.fetch(
+                        queries("executor")["wake"], self._owner, waits, ahead_ms, traced, room, *shares
+                    )
                 woken = Woken.of(rows)
-                runs = self._go_on([run for run in woken.runs if not run["pooled"]], asleep, begun_ns)
+                runs = self._go_on([run for run in woken.runs if not run["pooled"]], begun_ns)
                 await self._take(connection, runs, begun_ns, found_by="timer")
-                pooled = await self._claim_woken(connection, woken, asleep, room, begun_ns)
+                pooled = await self._claim_woken(connection, woken, room, begun_ns)
         if len(woken.runs) < room:
             self.has_room()
         self._pools.seen(pooled)
         return woken
 
     async def _claim_woken(
-        self, connection: asyncpg.Connection, woken: Woken, asleep: Mapping[UUID, Asleep], room: int, begun_ns: int
+        self, connection: asyncpg.Connection, woken: Woken, room: int, begun_ns: int
     ) -> Sequence[asyncpg.Record]:
         """Claim those of these runs that only workers serve, by what is remembered of them; the rest of them. `room`:
         for how many runs there was any, with those that are taken already.
         """
         pooled = [run for run in woken.runs if run["pooled"]]
         room -= len(woken.runs) - len(pooled)
-        for run in pooled:
-            if (remembered := asleep.get(run["id"])) is not None:
-                self.remembered.keep(remembered)
         runs = [UUID(int=run["id"].int) for run in pooled]
         resumed = await self._claim_remembered(connection, runs, room, begun_ns, found_by="timer")
-        for run in runs:
-            self.remembered.take(run)  # whoever claims what is left may do more to it
         return [run for run in pooled if run["id"] not in resumed]
 
-    def _go_on(
-        self, rows: Sequence[asyncpg.Record], asleep: Mapping[UUID, Asleep], begun_ns: int
-    ) -> Sequence[asyncpg.Record]:
+    def _go_on(self, rows: Sequence[asyncpg.Record], begun_ns: int) -> Sequence[asyncpg.Record]:
         """Hand out the leases of those of which all is known; the others."""
         unread = []
         for row in rows:
-            remembered = asleep.get(row["id"]) or self.remembered.take(row["id"])
+            remembered = self.remembered.take(row["id"])
             lease = None if remembered is None else remembered.woken(row)
             if lease is None:
                 unread.append(row)

@@ -22,7 +22,6 @@ from services.core.engine.gates import Gates
 from services.core.engine.hints import Hints
 from services.core.engine.run_traces import RunTraces
 from services.core.store.database_clock import DatabaseClock
-from services.executor.asleep import Asleep
 from services.executor.claim import Claimer
 from services.executor.woken import Woken
 
@@ -38,22 +37,17 @@ _SPAN_MS = 4.0
 """Timers that are due within so long are fired together, when the last of them is due."""
 _ERROR_MS = 2
 """About how far the estimates of the database's clock are off."""
-_KEPT_BYTES = 16 * 1024 * 1024
 _AGAIN_MS = (2, 5, 20, 50, 200)
 """Pauses before a timer is tried again whose run another transaction holds. Then it is left to the schedulers."""
 
 
 class Timer(NamedTuple):
-    """A wait that is due at about `due_ms` by the database's clock (unix), and at `by_ms` for certain.
-
-    `asleep`: what is remembered of its run.
-    """
+    """A wait that is due at about `due_ms` by the database's clock (unix), and at `by_ms` for certain."""
 
     due_ms: float
     by_ms: int
     wait: UUID
     run: UUID
-    asleep: Asleep | None = None
     tries: int = 0
 
 
@@ -67,7 +61,6 @@ class OwnTimers:
         self._traces = traces
         self._clock = clock
         self._heap: list[Timer] = []
-        self._kept_bytes = 0
         self._nearer = asyncio.Event()
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._over = False
@@ -76,15 +69,13 @@ class OwnTimers:
         """Fire it when it is due. False: it is a scheduler's."""
         if self._over or len(self._heap) >= _MOST:
             return False
-        if timer.asleep is not None and self._kept_bytes + timer.asleep.size > _KEPT_BYTES:
-            timer = timer._replace(asleep=None)
         self._add(timer)
         return True
 
     def hand_over(self) -> None:
         """Keep none any more: the schedulers are told of those that are held."""
         self._over = True
-        heap, self._heap, self._kept_bytes = self._heap, [], 0
+        heap, self._heap = self._heap, []
         for timer in heap:
             self._hints.timers(timer.run, timer.by_ms)
 
@@ -116,7 +107,7 @@ class OwnTimers:
         try:
             await self._fire(due, ahead_ms)
         except Unavailable:
-            log.warning("timers are left to the schedulers: the database is away")
+            log.warning("timers are left to the schedulers: the database is away, or its clock was set back")
         except Exception:
             log.exception("timers are left to the schedulers", extra={"timers": len(due)})
         finally:
@@ -124,7 +115,6 @@ class OwnTimers:
 
     def _add(self, timer: Timer) -> None:
         heapq.heappush(self._heap, timer)
-        self._kept_bytes += 0 if timer.asleep is None else timer.asleep.size
         if self._heap[0] is timer:
             self._nearer.set()
 
@@ -137,13 +127,11 @@ class OwnTimers:
         due: dict[UUID, Timer] = {}
         while self._heap and self._heap[0].due_ms <= until_ms and len(due) < _BATCH:
             timer = heapq.heappop(self._heap)
-            self._kept_bytes -= 0 if timer.asleep is None else timer.asleep.size
             due[timer.wait] = timer
         return due, max(0, ceil(until_ms - now_ms)) + _ERROR_MS if self._claimer.may_wake_ahead else 0
 
     async def _fire(self, due: dict[UUID, Timer], ahead_ms: int) -> None:
-        asleep = {timer.run: timer.asleep for timer in due.values() if timer.asleep is not None}
-        woken = await self._claimer.wake(list(due), asleep, ahead_ms=ahead_ms, traced=self._traces.enabled)
+        woken = await self._claimer.wake(list(due), ahead_ms=ahead_ms, traced=self._traces.enabled)
         now_ms = self._clock.unix_ms()
         for wait, left_ms in woken.left:
             timer = due[wait]

@@ -1,5 +1,5 @@
-"""Runs that wait for an event or for another run, as this process let go of them: one that is resumed is claimed by
-what is remembered of it, in a statement that brings the result of the wait, and is not read.
+"""Runs that wait for an event, for another run or for a moment, as this process let go of them: one that is resumed is
+claimed by what is remembered of it, in a statement that brings the result of the wait, and is not read.
 
 That is no lease (see `asleep`). The statement takes the run only where nothing but the delivery has happened to it;
 any other is claimed as all are.
@@ -21,7 +21,7 @@ from services.executor.asleep import Asleep
 from services.executor.lease import Lease
 from services.executor.worker_stream.pool_claims import PoolClaims
 
-_KEPT_BYTES = 8 * 1024 * 1024
+_KEPT_BYTES = 24 * 1024 * 1024
 
 
 class Remembered:

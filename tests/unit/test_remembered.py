@@ -1,17 +1,26 @@
-"""How much is remembered of runs that wait."""
+"""What is remembered of runs that wait, and how much."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from uuid import UUID
 
+import pytest
+from msgspec.structs import replace
+
 from services.core.domain.cause import Answered
-from services.core.domain.op import WaitForEvent
+from services.core.domain.op import Op, OpError, Sleep, StepFailed, WaitForEvent
 from services.core.domain.run import Limits
 from services.core.domain.transition import decide
+from services.core.engine.accept_events import EventAcceptor
+from services.core.engine.definitions import DefinitionsCache
+from services.core.engine.hints import Hints, NullPublisher
 from services.core.runtime.clock import SystemClock
 from services.core.runtime.ids import UlidFactory
 from services.core.store.commit_item import Committed
+from services.core.store.database import Database
+from services.executor.aftermath import Aftermath
 from services.executor.asleep import Asleep
 from services.executor.record import commit_item
 from services.executor.remembered import Remembered
@@ -66,3 +75,49 @@ def test_what_is_more_than_all_of_it_is_not_kept() -> None:
     remembered = Remembered(10)
     remembered.keep(waiting(1))
     assert kept(remembered, 1) == []
+
+
+def event() -> Op:
+    return WaitForEvent(id="go", name="go", event="go", timeout_ms=10**9)
+
+
+def fails() -> Op:
+    return StepFailed(id="go", name="go", error=OpError("Odd", "no"), retry_after_ms=1_000)
+
+
+def sleep(ms: int) -> Callable[[], Op]:
+    return lambda: Sleep(id="go", name="go", for_ms=ms)
+
+
+def sleep_until(ahead_ms: int) -> Callable[[], Op]:
+    return lambda: Sleep(id="go", name="go", until_ms=SystemClock().unix_ms() + ahead_ms)
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize(
+    ("op", "is_kept"),
+    [
+        (event, True),
+        (fails, True),
+        (sleep(30_000), True),
+        (sleep_until(30_000), True),
+        (sleep(3_600_000), False),
+        (sleep_until(3_600_000), False),
+    ],
+)
+def test_a_run_is_remembered_that_may_go_on_soon(op: Callable[[], Op], is_kept: bool, at_once: bool) -> None:
+    """`at_once`: it is let go with the commit that begins the wait. Many long sleeps would displace the others."""
+    clock = SystemClock()
+    hints, ids = Hints(NullPublisher()), UlidFactory(clock, random.Random(1))
+    database, definitions = Database("postgresql://nowhere", name="test"), DefinitionsCache(None)
+    aftermath = Aftermath(database, hints, EventAcceptor(database, definitions, hints, ids), clock)
+    kept: list[Asleep] = []
+    aftermath.remember = kept.append
+    held = lease(reached_ms=clock.unix_ms())
+    decision = decide(held.view(Limits()), Answered((op(),)), held.reached_ms)
+    item = commit_item(held, decision, ids)
+    held.advance(decision, item, Committed(held.mail, item.st if at_once else "r", None))
+    if not at_once:
+        item = replace(item, wait_rows=(), step_rows=(), attempt_rows=())
+    aftermath.of(held, decision, item, Committed(held.mail, item.st, None))
+    assert [asleep.run for asleep in kept] == ([held.run] if is_kept else [])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -34,7 +34,7 @@ class Database:
         self.asked: asyncio.Queue[tuple[list[UUID], int]] = asyncio.Queue()
         self.go_on = asyncio.Event()
 
-    async def wake(self, waits: Sequence[UUID], _: Mapping[UUID, Any], *, ahead_ms: int, traced: bool) -> Woken:
+    async def wake(self, waits: Sequence[UUID], *, ahead_ms: int, traced: bool) -> Woken:
         self.asked.put_nowait((list(waits), ahead_ms))
         await self.go_on.wait()
         return Woken([], [], [])

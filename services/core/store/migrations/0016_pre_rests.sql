@@ -258,10 +258,14 @@ begin
                coalesce(array_agg(least(greatest(0, ceil(extract(epoch from w.due_at - v_now) * 1000)), 2147483647)::int), '{}')
             into left_wait, left_ms from rt.wait w where w.id = any (p_wait);
     end if;
-    -- What was done ahead is committed when the last of it is due, and nobody sees it before.
+    -- What was done ahead is committed when the last of it is due, and nobody sees it before. Where the clock was set back meanwhile,
+    -- that may be long, and the runs are locked: then nothing is done. If it is set back during pg_sleep, that ends when the clock shows
+    -- the same again, and so does any time limit of Postgres: whoever called ends it (end_wait).
     if v_last > rt.now() then
-        perform pg_sleep(extract(epoch from v_last - rt.now()));
-        if v_last > rt.now() then raise exception 'the clock was set back while timers were being fired'; end if;
+        perform pg_sleep(least(extract(epoch from v_last - rt.now()), p_ahead_ms / 1000.0));
+        if v_last > rt.now() then
+            raise exception 'the clock was set back while timers were being fired' using errcode = 'query_canceled';
+        end if;
     end if;
     return next;
 end $$;

@@ -151,6 +151,11 @@ select * from rt.claim_oldest_v1($1, $2, $3, $4);
 -- name: wake
 select * from rt.wake_v1($1, $2, $3, $4, $5, $6, $7, $8);
 
+-- name: end_wait
+-- Let the session's statement fail if it just waits for a moment.
+select pg_cancel_backend(a.pid) from pg_stat_activity a
+where a.pid = $1 and a.datname = current_database() and a.wait_event = 'PgSleep';
+
 -- name: claim_pooled
 select * from rt.claim_pooled_v1($1, $2, $3, $4, $5);
 
