@@ -14,11 +14,11 @@ import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from services.cli.api import ApiClient
+from services.cli.api import ApiClient, ApiFailure
 from services.cli.failure import Failure
 from services.cli.function import APP, register_function
 from services.cli.timeline import timeline
@@ -32,6 +32,8 @@ _EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "workflows" / "ord
 _LIMIT_S = 85.0
 _STOP_S = 30.0
 _POLL_S = 0.05
+_LOOK_S = 1.0
+_STALLED_LOOKS = 3
 _ORDER = {"order_id": "o-1", "total": 42}
 # Long enough to be killed in, short enough to watch.
 _PACE = {"ORDERS_RESERVE_SECONDS": "2", "ORDERS_FRAUD_CHECK": "2s"}
@@ -81,6 +83,26 @@ class Demo:
         (run_id,) = sent["events"][0]["runs"]
         self._say(f"order.created is sent; run {run_id} has started")
 
+        following = asyncio.create_task(self._follow(api, run_id), name="follow")
+        try:
+            return await self._played(api, run_id, executor)
+        finally:
+            following.cancel()
+
+    async def _follow(self, api: ApiClient, run_id: str) -> None:
+        """Looks at the run now and then; tells what it waits for, if that is the same for some time."""
+        told, same, looks = "", "", 0
+        while True:
+            with suppress(ApiFailure):
+                self._run = await api.call("GET", f"/api/runs/{run_id}")
+            why = self._run["waiting_for"]["message"] if self._run and self._run["waiting_for"] else ""
+            same, looks = why, looks + 1 if why == same else 0
+            if why and why != told and looks >= _STALLED_LOOKS:
+                self._say(f"the run {why}")
+                told = why
+            await asyncio.sleep(_LOOK_S)
+
+    async def _played(self, api: ApiClient, run_id: str, executor: int) -> dict[str, Any]:
         await _until(self._second_body_has_begun)
         os.kill(executor, signal.SIGKILL)
         self._say(f"kill -9 of the executor (process {executor}) while the run is in its step {self._bodies_run()[-1]}")

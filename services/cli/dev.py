@@ -18,6 +18,7 @@ from services.cli.children import ChildRefused, Children, ChildSpec
 from services.cli.failure import Failure
 from services.cli.forked import Forked
 from services.cli.function import check_function_url, follow_function
+from services.cli.stalled import tell_stalled
 from services.core.runtime.config import ConfigError, load
 from services.core.runtime.logs import configure_logs
 from services.core.runtime.parent import on_parent_death
@@ -148,17 +149,17 @@ class Dev:
         keeping = asyncio.create_task(children.keep(), name="services")
         watching = asyncio.create_task(self._watch_keeper(), name="keeper")
         stopping = asyncio.create_task(self._stop.wait(), name="stop")
-        following: asyncio.Task[None] | None = None
+        telling: list[asyncio.Task[None]] = []
         try:
             if await self._became_ready(children, keeping, stopping):
                 self._announce(specs)
+                telling.append(asyncio.create_task(tell_stalled(self.environ["DATABASE_URL"]), name="stalled"))
                 if function is not None:
-                    following = asyncio.create_task(
-                        follow_function(self.api_url, self.environ["RUNR_BOOTSTRAP_TOKEN"], function), name="function"
-                    )
+                    following = follow_function(self.api_url, self.environ["RUNR_BOOTSTRAP_TOKEN"], function)
+                    telling.append(asyncio.create_task(following, name="function"))
                 await asyncio.wait({keeping, watching, stopping}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (watching, stopping, *([following] if following else [])):
+            for task in (watching, stopping, *telling):
                 task.cancel()
             # Callers are refused while everything behind the gateway still works.
             await children.stop(first="gateway")

@@ -13,7 +13,8 @@ _NARROWEST, _WIDEST = 22, 60
 
 def timeline(run: Mapping[str, Any]) -> str:
     """The timeline of a run as `GET /runs/{id}` shows it; times are seconds since the run was created."""
-    return f"{heading(run)}\n{steps_shown(run)}"
+    why = f"  it {one_line(run['waiting_for']['message'])}\n" if run["waiting_for"] else ""
+    return f"{heading(run)}\n{why}{steps_shown(run)}"
 
 
 def heading(run: Mapping[str, Any]) -> str:
@@ -39,7 +40,7 @@ def steps_shown(run: Mapping[str, Any]) -> str:
 
 
 def _notes(step: Mapping[str, Any]) -> Iterator[str]:
-    """What an open step is about, and the run that it started."""
+    """What an open step is about, that no event came, and the run that it started."""
     wait = step["wait"]
     if step["status"] == "waiting" and wait and wait["event"]:
         condition = f" if {one_line(wait['condition'])}" if wait["condition"] else ""
@@ -48,6 +49,8 @@ def _notes(step: Mapping[str, Any]) -> Iterator[str]:
         yield from (f"warning: {one_line(warning)}" for warning in wait["warnings"])
     elif step["ended_at"] is None and step["wake_at"]:
         yield f"{'next attempt at' if step['status'] == 'retrying' else 'until'} {step['wake_at']}"
+    if step["timed_out"]:
+        yield "its time was up before an event came: the result is null"
     if step["child_run_id"]:
         yield f"run {step['child_run_id']}"
 

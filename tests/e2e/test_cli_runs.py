@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from runr_workflows import Context, Step, StepError, Workflows
 from tests.support.cli import Shell
 from tests.support.rest import Rest
 from tests.support.transports import only_over
+from tests.support.waiting import until
 from tests.support.workflow_app import Bodies, serving
 
 pytestmark = only_over("http", because="the command line knows of the API alone")
@@ -48,6 +50,42 @@ def shop(wf: Workflows, bodies: Bodies) -> None:
             return step.wait_for_event("approved", "approved", match="data.id", timeout="1h")
         except StepError:
             return None
+
+    @wf.workflow("late")
+    def late(ctx: Context, step: Step) -> Any:
+        return step.wait_for_event("never", "never", timeout="1s")
+
+
+async def test_a_wait_whose_time_was_up_does_not_look_like_one_that_got_its_event(rest: Rest, tmp_path: Path) -> None:
+    shell = Shell(rest, tmp_path)
+    async with serving(rest, shop):
+        ended = await shell.runr("runs", "start", "late", "--wait", "--json")
+        run = ended.json["id"]
+        assert (ended.code, ended.json["output"]) == (0, None)
+        (step,) = (await rest.run(run))["steps"]
+        assert (step["status"], step["output"], step["timed_out"]) == ("completed", None, True)
+        shown = (await shell.ok("runs", "show", run)).out
+        assert "    its time was up before an event came: the result is null\n" in shown
+        assert "never  completed: its time was up before an event came" in (await shell.ok("runs", "logs", run)).out
+
+
+async def test_a_run_that_does_not_go_on_says_why(rest: Rest, tmp_path: Path) -> None:
+    shell = Shell(rest, tmp_path)
+    async with serving(rest, shop):
+        later = (await shell.ok("runs", "start", "echo", "--delay", "1h")).lines[0][1]
+        assert (await rest.run(later))["waiting_for"]["kind"] == "start"
+        assert "  waiting    it starts at 20" in (await shell.ok("runs", "show", later)).out
+        assert " starts at 20" in (await shell.ok("runs", "list", "--workflow", "echo")).out
+        live = await shell.runr("runs", "show", later, "--wait", "--timeout", "5")
+        assert live.err.startswith(f"{later}  queued\n{later}  starts at 20")
+    run = (await shell.ok("runs", "start", "echo")).lines[0][1]
+
+    async def tries_again() -> str | None:
+        why = (await rest.run(run))["waiting_for"]
+        return str(why["message"]) if why and why["kind"] == "retry" else None
+
+    said = await until(tries_again)
+    assert re.match(r"tries again at 20\S+Z, attempt [2-4], because of FunctionUnreachable: ", said)
 
 
 async def test_runs_are_started_waited_for_shown_and_listed(rest: Rest, tmp_path: Path) -> None:
@@ -176,11 +214,12 @@ async def test_workflows_are_listed_with_what_starts_them(rest: Rest, tmp_path: 
         assert listed == [
             "WORKFLOW STATE SOURCE RETRIES STARTED BY",
             "echo active sync 3 said, cron 0 6 * * *",
+            "late active sync 3 the API alone",
             "pay paused sync 1 the API alone",
             "repair active sync 3 repair",
             "wait active sync 3 begin",
         ]
-        assert len((await shell.ok("workflows", "list", "--json")).json["data"]) == 4
+        assert len((await shell.ok("workflows", "list", "--json")).json["data"]) == 5
 
 
 async def test_what_cannot_be_done_is_said_and_has_its_exit_code(rest: Rest, tmp_path: Path) -> None:

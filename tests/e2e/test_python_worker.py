@@ -6,14 +6,18 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from runr_workflows import AsyncStep, Context, InvokeError, Step, StepError, Workflows
 
+from tests.support.cli import Shell
 from tests.support.cuttable import cuttable
 from tests.support.rest import Rest, steps_of
 from tests.support.stack import Stack
 from tests.support.transports import only_over
+from tests.support.waiting import until
 
 pytestmark = only_over("stream", because="the worker of the SDK is the subject")
 
@@ -127,9 +131,7 @@ async def test_what_comes_while_a_step_executes_lets_the_step_beside_it_go_on(st
     async with working(stack, wf):
         run = await rest.start("beside")
         await asyncio.wait_for(begun.wait(), 30)
-        async with asyncio.timeout(30):
-            while not await stack.value("select count(*) from rt.wait where event = 'told'"):
-                await asyncio.sleep(0.02)
+        await until(lambda: stack.value("select count(*) from rt.wait where event = 'told'"))
         await rest.send("told")
         assert await rest.completed(run) == [["told", "child"], "long"]
 
@@ -218,13 +220,39 @@ async def test_connections_that_break_repeat_no_step(stack: Stack, rest: Rest) -
 
         return sum([await step.run("add", body, n) for n in range(20)])
 
+    def has_begun(count: int) -> bool:
+        return ran.total() >= count
+
     async with cuttable(f"http://{stack.executor_address}") as (url, cut), working(stack, wf, url=url):
         runs = await asyncio.gather(*(rest.start("chain") for _ in range(10)))
         for _ in range(5):
-            done = sum(ran.values())
-            async with asyncio.timeout(30):
-                while sum(ran.values()) < done + 20:
-                    await asyncio.sleep(0.01)
+            enough = ran.total() + 20
+            await until(partial(has_begun, enough))
             cut()
         assert await asyncio.gather(*map(rest.completed, runs)) == [190] * 10
     assert ran == {(run, n): 1 for run in runs for n in range(20)}
+
+
+async def test_a_run_that_no_worker_takes_says_so_within_seconds(stack: Stack, rest: Rest, tmp_path: Path) -> None:
+    wf = await registry(rest)
+
+    @wf.workflow("order")
+    def order(ctx: Context, step: Step) -> str:
+        return step.run("pay", lambda: "paid")
+
+    async with working(stack, wf):
+        assert await rest.completed(await rest.start("order")) == "paid"
+    run = await rest.start("order")
+    nobody = "waits for a worker: none is connected that serves the workflow"
+
+    async def is_told() -> bool:
+        why = (await rest.run(run))["waiting_for"]
+        return bool(why == {"kind": "worker", "message": nobody})
+
+    await until(is_told)
+    shell = Shell(rest, tmp_path)
+    assert f"  waiting    it {nobody}\n" in (await shell.ok("runs", "show", run)).out
+    waited = await shell.runr("runs", "show", run, "--wait", "--timeout", "10")
+    assert f"{run}  {nobody}\n" in waited.err
+    async with working(stack, wf):
+        assert await rest.completed(run) == "paid"

@@ -164,6 +164,22 @@ async def test_a_wait_shows_event_condition_and_timeout_and_then_the_event(reade
     assert (step.kind, step.state, step.wait) == ("wait_for_event", "completed", None)
     assert step.output is not None
     assert json.loads(step.output)["data"] == {"order_id": "o-1"}
+    assert not step.timed_out
+
+
+async def test_a_wait_whose_time_was_up_says_so(reader: RunReader, hand: Hand) -> None:
+    run = await hand.start("work")
+    await hand.answer(run, WaitForEvent(id="w", name="w", event="paid", timeout_ms=60_000))
+    assert not (await only_step(reader, hand, run)).timed_out
+    await hand.fire(run)
+    step = await only_step(reader, hand, run)
+    assert (step.state, step.output, step.timed_out) == ("completed", None, True)
+    await hand.cancel(run)
+    stopped = await hand.start("work")
+    await hand.answer(stopped, WaitForEvent(id="w", name="w", event="paid", timeout_ms=60_000))
+    await hand.cancel(stopped)
+    step = await only_step(reader, hand, stopped)
+    assert (step.state, step.timed_out) == ("cancelled", False)
 
 
 async def test_case_18_wait_match_absent_both(reader: RunReader, hand: Hand) -> None:

@@ -45,18 +45,17 @@ def test_an_attempt_of_the_function_tells_in_which_step_and_since_when_if_that_i
     [
         ({}, "k-1"),
         ({"idempotency_key": None}, ""),
-        ({"due_at": "2026-01-02T00:00:00.000Z"}, "k-1 due 2026-01-02T00:00:00.000Z"),
+        ({"waiting_for": {"kind": "worker", "message": "waits for a worker"}}, "k-1 waits for a worker"),
         (
-            {"due_at": "2026-01-02T00:00:00.000Z", "attempt": 4, "idempotency_key": None},
-            "attempt 5 due 2026-01-02T00:00:00.000Z",
+            {"waiting_for": {"kind": "start", "message": "starts at noon"}, "idempotency_key": None},
+            "starts at noon",
         ),
-        ({"due_at": "2026-01-02T00:00:00.000Z", "status": "sleeping"}, "k-1"),
         ({"status": "failed", "error": {"name": "Declined", "message": "no money"}}, "Declined: no money"),
     ],
 )
 def test_a_list_tells_why_a_run_does_not_go_on(run: dict[str, Any], said: str) -> None:
     whole = {
         **{"id": "r", "workflow": "w", "status": "queued", "created_at": "2026-01-01T00:00:00.000Z"},
-        **{"started_at": None, "ended_at": None, "error": None, "idempotency_key": "k-1", "due_at": None, "attempt": 0},
+        **{"started_at": None, "ended_at": None, "error": None, "idempotency_key": "k-1", "waiting_for": None},
     }
     assert run_row({**whole, **run})[-1] == said

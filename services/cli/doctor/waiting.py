@@ -12,7 +12,7 @@ from services.core.runtime.ids import ulid_text
 from services.core.store.queries import queries
 
 _QUEUE_S = 60
-_WORKERS_S = 300
+_WORKERS_S = 30
 _OVERDUE_MS = 30_000
 _MARK_MS = 60_000
 _SHOWN = 3

@@ -101,6 +101,8 @@ def _failed(attempt: Mapping[str, Any], step: str, what: str) -> Line:
 
 
 def _end(of: Mapping[str, Any]) -> str:
+    if of.get("timed_out"):
+        return f"{of['status']}: its time was up before an event came"
     return f"{of['status']}: {_error(of['error'])}" if of["error"] else str(of["status"])
 
 

@@ -35,14 +35,11 @@ def run_row(run: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _most_telling(run: Mapping[str, Any]) -> str:
-    """Why a run has ended badly, what it waits for before it may go on, or else its key."""
+    """Why a run has ended badly, or does not go on, or else its key."""
     if run["error"]:
         return f"{run['error']['name']}: {run['error']['message']}"
-    key = run["idempotency_key"] or ""
-    if run["status"] != "queued" or not run["due_at"]:
-        return key
-    attempt = f"attempt {run['attempt'] + 1} " if run["attempt"] else ""
-    return f"{key} {attempt}due {run['due_at']}".strip()
+    why = run["waiting_for"]["message"] if run["waiting_for"] else ""
+    return f"{run['idempotency_key'] or ''} {why}".strip()
 
 
 def _facts(run: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -53,10 +50,7 @@ def _facts(run: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name in ("created", "started", "ended"):
         if run[f"{name}_at"]:
             yield name, run[f"{name}_at"]
-    if run["ended_at"] is None:
-        for word, name in (("due", "due_at"), ("times out", "timeout_at")):
-            if run[name]:
-                yield word, run[name]
+    yield from _ahead(run)
     for word, name in (("key", "idempotency_key"), ("parent", "parent_run_id"), ("replay of", "replay_of_run_id")):
         if run[name]:
             yield word, run[name]
@@ -66,6 +60,17 @@ def _facts(run: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "child", f"{child['id']} of {child['workflow']}, {child['status']}"
     if error:
         yield "error", f"{error['name']}: {error['message']}"
+
+
+def _ahead(run: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What an active run waits for, and until when."""
+    if run["ended_at"] is not None:
+        return
+    if run["waiting_for"]:
+        yield "waiting", f"it {run['waiting_for']['message']}"
+    for word, name in (("due", "due_at"), ("times out", "timeout_at")):
+        if run[name]:
+            yield word, run[name]
 
 
 def _payload(written: msgspec.Raw) -> str:

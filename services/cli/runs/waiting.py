@@ -20,6 +20,7 @@ from services.cli.table import one_line
 
 _LONGEST_WAIT_S = 20
 _PAUSE_S = 1.0
+_LOOK_S = 2.0
 
 
 class _Result(msgspec.Struct):
@@ -76,10 +77,31 @@ class Waiting:
         return await self._result(run_id, states, began)
 
     async def _watch(self, run_id: str, states: dict[str, str]) -> None:
-        """Tell what happens, until the run has ended."""
-        async with aclosing(changes(self._api, run_id)) as told:
-            async for change in told:
-                _tell(states, change)
+        """Tell what happens, or why nothing does, until the run has ended."""
+        looking = asyncio.create_task(self._look(run_id, states), name="why-it-waits")
+        try:
+            async with aclosing(changes(self._api, run_id)) as told:
+                async for change in told:
+                    _tell(states, change)
+        finally:
+            looking.cancel()
+
+    async def _look(self, run_id: str, states: Mapping[str, str]) -> None:
+        """While the run is queued for longer than a moment, tell what it waits for, once each."""
+        told = ""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            if states.get("") != "queued":
+                continue
+            try:
+                run = await self._api.call("GET", f"/api/runs/{quote(run_id, safe='')}")
+            except ApiFailure:
+                continue
+            said = run["waiting_for"]["message"] if run["waiting_for"] else told
+            if said != told:
+                sys.stderr.write(f"{run_id}  {one_line(said)}\n")
+                sys.stderr.flush()
+                told = said
 
     async def _result(self, run_id: str, states: dict[str, str], began: float) -> Ended:
         path = f"/api/runs/{quote(run_id, safe='')}/result"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from services.core.domain.op import OpError
+from services.core.domain.run_wait import RunWait
 
 STEP_KINDS = {"r": "run", "s": "sleep", "e": "wait_for_event", "i": "invoke", "n": "send_event"}
 """Word of a step's kind, by its letter in the store."""
@@ -47,7 +48,9 @@ class WaitRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord:
-    """One step. `wake_ms` is set while it sleeps or waits for its next attempt, `wait` while it waits."""
+    """One step. `wake_ms` is set while it sleeps or waits for its next attempt, `wait` while it waits. `timed_out`: it
+    waited for an event until its time was up.
+    """
 
     id: str
     name: str
@@ -62,6 +65,7 @@ class StepRecord:
     wake_ms: int | None = None
     wait: WaitRecord | None = None
     child: UUID | None = None
+    timed_out: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +82,8 @@ class TriggerRecord:
 class RunRecord:
     """One run. `event`, `output` and `attempts` (failed ones of the function) are left out of lists.
 
-    `attempt` counts attempts of the step that runs next, or of the function. `trace` is a traceparent.
+    `attempt` counts attempts of the step that runs next, or of the function. `trace` is a traceparent. `waiting`: why
+    it does not go on, where that was asked for.
     """
 
     id: UUID
@@ -102,6 +107,7 @@ class RunRecord:
     event: TriggerRecord | None = None
     output: str | None = None
     attempts: tuple[AttemptRecord, ...] = ()
+    waiting: RunWait | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

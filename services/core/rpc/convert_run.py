@@ -18,6 +18,7 @@ from services.core.domain.run_record import (
     StepRecord,
     TriggerRecord,
 )
+from services.core.domain.run_wait import RunWait
 from services.core.rpc.convert import failure, number, timestamp, unix_ms, word
 from services.core.runtime.ids import ulid_text, ulid_uuid
 from services.core.runtime.traceparent import trace_id
@@ -54,6 +55,7 @@ def run(record: RunRecord, *, stacks: bool = True) -> resources_pb2.Run:
         output=json_bytes(record.output),
         error=_failure(record.error, stacks),
         trace_id=trace_id(record.trace),
+        waiting_for=_run_wait(record.waiting),
     )
     message.attempts.extend(_attempt(attempt) for attempt in record.attempts)
     return message
@@ -73,6 +75,7 @@ def step(record: StepRecord) -> resources_pb2.Step:
         ended_at=timestamp(record.ended_ms),
         wake_at=timestamp(record.wake_ms),
         child_run_id=id_text(record.child),
+        timed_out=record.timed_out,
     )
     message.attempts.extend(_attempt(attempt) for attempt in record.attempts)
     if record.wait is not None:
@@ -141,6 +144,12 @@ def _trigger(record: TriggerRecord | None) -> resources_pb2.TriggerEvent | None:
         return None
     data = json_bytes(record.data) or b""
     return resources_pb2.TriggerEvent(id=ulid_text(record.id), name=record.name, data=data, ts=record.ts)
+
+
+def _run_wait(wait: RunWait | None) -> resources_pb2.RunWait | None:
+    if wait is None:
+        return None
+    return resources_pb2.RunWait(kind=_number(resources_pb2.RunWaitKind, wait.kind), message=wait.message)
 
 
 def _attempt(record: AttemptRecord) -> resources_pb2.Attempt:

@@ -96,6 +96,7 @@ def stored_step(row: Row, failed: Sequence[AttemptRecord]) -> StepRecord:
         input=row["input"],
         attempts=attempts,
         child=plain_uuid(row["child"]),
+        timed_out=row["kind"] == "e" and row["status"] == "c" and row["output"] is None,
     )
 
 

@@ -34,6 +34,7 @@ from services.core.store.run_rows import (
     trigger_record,
 )
 from services.core.store.run_search import find_runs
+from services.core.store.run_waits import run_waits
 from services.core.store.snapshot import READ_TIMEOUT_S, snapshot
 
 PAGE_BYTES = 8 * 1024 * 1024
@@ -66,6 +67,7 @@ class RunReader:
                 event=trigger_record(row, payload["event_data"]),
                 output=payload["output"],
                 attempts=await function_attempts(connection, tenant, run),
+                waiting=(await run_waits(connection, tenant, [row])).get(run),
             )
             places = await connection.fetch(
                 tenant_query("runs", "step_places", tenant), tenant, run, *(after or _START), steps, max_bytes
@@ -90,7 +92,9 @@ class RunReader:
         async with snapshot(self._database) as connection:
             ids, following = await find_runs(connection, tenant, wanted, after=after, limit=limit)
             rows = await connection.fetch(tenant_query("runs", "runs", tenant), tenant, ids) if ids else []
-        return RunPage(tuple(run_record(row) for row in rows), following)
+            waits = await run_waits(connection, tenant, rows)
+        runs = (run_record(row) for row in rows)
+        return RunPage(tuple(replace(run, waiting=waits.get(run.id)) for run in runs), following)
 
     async def result(self, tenant: int, run: UUID) -> RunResult:
         """Where a run stands, with its result once it has ended. Raises NotFound, Unavailable."""

@@ -32,7 +32,7 @@ class WaitView(msgspec.Struct, kw_only=True):
 
 
 class StepView(msgspec.Struct, kw_only=True):
-    """One step, in step order."""
+    """One step, in step order. `timed_out`: it waited for an event until its time was up, and has no output."""
 
     id: str
     name: str
@@ -47,6 +47,7 @@ class StepView(msgspec.Struct, kw_only=True):
     wake_at: str | None
     wait: WaitView | None
     child_run_id: str | None
+    timed_out: bool
 
 
 class TriggerEventView(msgspec.Struct, kw_only=True):
@@ -67,8 +68,17 @@ class ChildView(msgspec.Struct, kw_only=True):
     status: str
 
 
+class RunWaitView(msgspec.Struct, kw_only=True):
+    """Why a run does not go on, for programs and for people."""
+
+    kind: str
+    message: str
+
+
 class RunView(msgspec.Struct, kw_only=True):
-    """A run. In lists `event` and `output` are null and `attempts` is empty."""
+    """A run. In lists `event` and `output` are null and `attempts` is empty. `waiting_for` is told of runs that are
+    queued, where one is read and in lists.
+    """
 
     id: str
     workflow: str
@@ -91,6 +101,7 @@ class RunView(msgspec.Struct, kw_only=True):
     error: FailureView | None
     attempts: list[AttemptView]
     trace_id: str | None
+    waiting_for: RunWaitView | None
 
 
 class RunDetailView(RunView, kw_only=True):
@@ -165,6 +176,7 @@ def step_view(step: resources_pb2.Step) -> StepView:
         wake_at=time_text(step, "wake_at"),
         wait=_wait_view(step),
         child_run_id=optional(step, "child_run_id"),
+        timed_out=step.timed_out,
     )
 
 
@@ -204,7 +216,12 @@ def _run_fields(run: resources_pb2.Run) -> dict[str, Any]:
         "error": failure(run),
         "attempts": [_attempt_view(attempt) for attempt in attempts] if attempts else [],
         "trace_id": run.trace_id or None,
+        "waiting_for": _run_wait_view(run.waiting_for) if run.HasField("waiting_for") else None,
     }
+
+
+def _run_wait_view(wait: resources_pb2.RunWait) -> RunWaitView:
+    return RunWaitView(kind=convert.word(resources_pb2.RunWaitKind, wait.kind), message=wait.message)
 
 
 def _trigger_view(event: resources_pb2.TriggerEvent) -> TriggerEventView:

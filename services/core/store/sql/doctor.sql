@@ -59,6 +59,14 @@ from t cross join lateral (
     from rt.live r where r.wf = t.wf and r.st = 'q' and r.pooled order by r.qk limit 1) q
 order by q.waited_s desc limit $1;
 
+-- name: stalled
+-- Of the newest active runs those that have been ready for $2 ms, or have failed and try again later; at most $3.
+select l.id, l.tenant, l.st::text as status, (select w.name from rt.workflows w where w.tenant = l.tenant and w.id = l.wf) as workflow
+from (select l.* from rt.live l order by l.id desc limit $1) l
+where l.st = 'q' and l.qk + l.prio * interval '1 second' < rt.now() - $2::int * interval '1 millisecond'
+    or l.st = 'd' and l.att > l.att_from
+order by l.id desc limit $3;
+
 -- name: held_by_the_dead
 -- Runs whose owner is dead or unknown: a scheduler queues them within seconds.
 select r.id, r.tenant from rt.live r

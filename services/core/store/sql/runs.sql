@@ -25,6 +25,33 @@ left join lateral (                                -- the step that failed and h
 where r.tenant = $1 and r.id = any ($2)
 order by r.id desc;
 
+-- name: waiting
+-- Of those of the runs ($2) that are ready, or wait for a time, what is known of why they do not go on. Workers show by what they
+-- execute. The first bound lets the index on owners be used.
+with executing as materialized (
+    select distinct x.wf from rt.live x
+    where x.owner >= '-9223372036854775808'::bigint and x.affinity is not null and x.tenant = $1
+)
+select l.id, l.st::text as st, l.pooled, rt.ms(d.due_at) as due_ms, a.k::int as attempt, a.error,
+       coalesce(rt.ms(rt.now()) - rt.ms(l.qk + l.prio * interval '1 second'), 0) as ready_ms,
+       case when l.st = 'b' then w.definition::json ->> 'concurrency' end as concurrency,
+       exists (
+           select from rt.owner o where o.kind = 'executor' and not o.dead and o.beat_at > rt.now() - interval '30 seconds'
+       ) as executors,
+       case when l.st <> 'q' or not l.pooled then 'none'
+            when exists (select from executing x where x.wf = l.wf) then 'busy'
+            when exists (select from executing x join {t}.workflows o on o.id = x.wf where o.project = w.project) then 'others'
+            else 'none' end as workers
+from rt.live l
+join {t}.workflows w on w.tenant = $1 and w.id = l.wf
+left join lateral (
+    select min(t.due_at) as due_at from rt.wait t where t.run = l.id and t.tenant = $1 and t.kind in ('s', 'b', 'd')
+) d on l.st = 'd'
+left join lateral (
+    select x.k, x.error from {t}.attempts x where x.tenant = $1 and x.run = l.id and x.n >= l.att_from order by x.n desc limit 1
+) a on l.st = 'd'
+where l.tenant = $1 and l.id = any ($2) and l.st in ('q', 'b', 'd', 'p');
+
 -- name: payload
 select coalesce(r.event_data, v.data) as event_data, e.output
 from {t}.runs r
