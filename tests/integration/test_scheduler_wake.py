@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import asyncpg
+import pytest
 
 from services.core.bus.subjects import partition_of
 from services.core.domain.run import Status
@@ -16,11 +17,13 @@ from services.core.engine.hints import Hints, Publisher
 from services.core.runtime.clock import SystemClock
 from services.core.store.database import Database
 from services.core.store.database_clock import DatabaseClock
+from services.scheduler.duties import wake as wake_duty
 from services.scheduler.duties.glance import Glance
 from services.scheduler.duties.wake import Wake
 from services.scheduler.partitions import EVERY_PARTITION, Partitions
 from services.scheduler.ticker import Ticker
-from tests.support.live_rows import DAY_MS, LiveRows, Recorder, until
+from tests.support.live_rows import DAY_MS, LiveRows, Recorder
+from tests.support.waiting import until
 
 
 def new_wake(database: Database, publisher: Publisher) -> Wake:
@@ -115,6 +118,21 @@ async def test_what_an_executor_is_to_fire_it_is_left_for_a_moment(rows: LiveRow
     assert row["runs"] == [far], "the moment has not passed for the other"
     async with ticking(rows.database, new_wake(rows.database, recorder)):
         await until(lambda: is_in(rows, near, Status.QUEUED))
+
+
+async def test_who_looks_again_for_held_runs_leaves_executors_their_timers(
+    rows: LiveRows, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wake_duty, "_GRACE_MS", 60_000)
+    held, near = await rows.asleep(0), await rows.asleep(0)
+    long_ago = "rt.now() - interval '2 minutes'"
+    await rows.rows(f"update rt.wait set due_at = {long_ago}, created_at = {long_ago} where run = $1", held)
+    wake = new_wake(rows.database, recorder)
+    async with rows.locked(held):
+        assert await wake.run_once() == {"fired": 0}
+    assert await wake.run_once() == {"fired": 1}
+    assert recorder.ready == [held]
+    assert await rows.status(near) is Status.SLEEPING
 
 
 async def test_what_an_executor_fires_is_not_on_the_horizon(rows: LiveRows) -> None:

@@ -8,7 +8,8 @@ early: the guard is in the statement. A timer whose hint was lost is at most tha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
 from services.core.bus.subjects import partition_of
@@ -57,7 +58,8 @@ class Wake:
         self._nearer = asyncio.Event()
         self._generation = -1
         self._refill_at = self._sweep_at = self._sample_at = clock.monotonic()
-        self._busy: set[int] = set()
+        self._busy: defaultdict[int, set[int]] = defaultdict(set)
+        """Partitions in which runs were held by others, by the grace with which they were looked at."""
         self._retry_s = _RETRY_S[0]
 
     async def hinted(self, timers: Sequence[tuple[UUID, int]]) -> None:
@@ -76,13 +78,16 @@ class Wake:
     async def run_once(self) -> Mapping[str, int]:
         """Look where something may be due, fire it, and send the hints. Raises Unavailable."""
         await self._learn()
-        parts = self._horizon.take_due(self._theirs.certain_ms()) | self._busy
-        self._busy = set()
+        busy, self._busy = self._busy, defaultdict(set)
+        due = self._horizon.take_due(self._theirs.certain_ms()) | busy[0]
+        late: Iterable[int] = busy[_GRACE_MS]
         now = self._clock.monotonic()
-        fired = await self._fire(sorted(parts)) if parts else 0
+        fired = await self._fire(sorted(due)) if due else 0
         if now >= self._sweep_at:
             self._sweep_at = now + AT_LATEST_S
-            fired += await self._fire(list(EVERY_PARTITION), grace_ms=_GRACE_MS)
+            late = EVERY_PARTITION
+        if late:
+            fired += await self._fire(sorted(late), grace_ms=_GRACE_MS)
         return {"fired": fired}
 
     async def idle(self) -> None:
@@ -123,7 +128,7 @@ class Wake:
                 self._retry_s = _RETRY_S[0]
                 return total
             if fired == 0:  # the runs are held by transactions of others, for a moment
-                self._busy.update(parts)
+                self._busy[grace_ms].update(parts)
                 self._retry_s = min(self._retry_s * 2, _RETRY_S[1])
                 return total
 
