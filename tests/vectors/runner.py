@@ -11,6 +11,7 @@ from typing import Any
 from tests.vectors import (
     cases,
     cron_rows,
+    definition_rows,
     duration_rows,
     event_rows,
     expression_rows,
@@ -22,6 +23,7 @@ from tests.vectors.check import Check, Unhandled, hang_guard
 
 KNOWN: dict[str, Callable[[Any], Iterator[Check]]] = {
     "cron": cron_rows.checks,
+    "definitions": definition_rows.checks,
     "durations": duration_rows.checks,
     "event_names": event_rows.checks,
     "expressions": expression_rows.checks,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-KEY = "wfsk_test_0123456789abcdef"
+KEY = "wfsk_test_0123456789abcdef0123456789abcdef012345"
 NOW = 1_700_000_000
 RUN_ID = "01J00000000000000000000000"
 EVENT = {"id": "01J00000000000000000000001", "name": "order.created", "data": {"order_id": "o-1"}, "ts": NOW * 1000}

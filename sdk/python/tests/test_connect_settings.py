@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from runr_workflows import Context, Step, Workflows
+from runr_workflows import Context, SettingsError, Step, Workflows
 from runr_workflows.connect.settings import ConnectOptions, WorkerSettings, worker_settings
 from runr_workflows.connect.target import Tls
 from sdk.python.tests.engine import KEY
+
+PEM = b"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"
 
 
 def settings(url: str | None = None, environ: dict[str, str] | None = None, **options: Any) -> WorkerSettings:
@@ -57,10 +59,10 @@ def test_what_is_not_loopback_is_encrypted(url: str, environ: dict[str, str], en
 
 def test_certificates_mean_encryption(tmp_path: Path) -> None:
     ca = tmp_path / "ca.pem"
-    ca.write_bytes(b"ca")
-    assert settings("localhost:1", {"RUNR_WORKER_TLS_CA": str(ca)}).target.tls == Tls(ca=b"ca")
-    found = settings("localhost:1", tls_ca=ca, tls_cert=b"cert", tls_key=b"key")
-    assert found.target.tls == Tls(b"ca", b"cert", b"key")
+    ca.write_bytes(PEM)
+    assert settings("localhost:1", {"RUNR_WORKER_TLS_CA": str(ca)}).target.tls == Tls(ca=PEM)
+    found = settings("localhost:1", tls_ca=ca, tls_cert=PEM + b"cert", tls_key=PEM + b"key")
+    assert found.target.tls == Tls(PEM, PEM + b"cert", PEM + b"key")
     assert str(settings("[::1]:7103").target) == "[::1]:7103"
 
 
@@ -75,20 +77,49 @@ def test_certificates_mean_encryption(tmp_path: Path) -> None:
         ("ftp://executor:1", {}, "host:port"),
         ("https://executor:1/path", {}, "host:port"),
         ("http://executor:7103", {}, "would not be encrypted"),
-        ("http://127.0.0.1:1", {"tls_ca": b"ca"}, "certificates are given"),
-        ("localhost:1", {"tls_cert": b"cert"}, "needs its key"),
-        ("localhost:1", {"tls_ca": "/nowhere/ca.pem"}, "/nowhere/ca.pem cannot be read"),
+        (7103, {}, r"url \(RUNR_WORKER_URL\): 7103 is no address"),
+        ("[::1", {}, r"url \(RUNR_WORKER_URL\): '\[::1' is no address"),
+        ("https://me:secret@executor:1", {}, r"url \(RUNR_WORKER_URL\): 'https://…@executor:1' is no address"),
+        ("http://127.0.0.1:1", {"tls_ca": PEM}, "certificates are given"),
+        ("localhost:1", {"tls_cert": PEM}, "needs its key"),
+        (
+            "localhost:1",
+            {"tls_ca": "/nowhere/ca.pem"},
+            r"tls_ca \(RUNR_WORKER_TLS_CA\): .*ca.pem' cannot be read: No such",
+        ),
+        ("localhost:1", {"tls_key": b"junk"}, r"tls_key \(RUNR_WORKER_TLS_KEY\): what is given holds no PEM"),
+        (
+            "localhost:1",
+            {"tls_key": PEM.decode()},
+            r"tls_key \(RUNR_WORKER_TLS_KEY\): the path of a PEM file, or bytes",
+        ),
         ("localhost:1", {"max_concurrency": 0}, "max_concurrency: an integer from 1"),
         ("localhost:1", {"max_concurrency": True}, "max_concurrency: an integer from 1"),
         ("localhost:1", {"code_version": -1}, "code_version: an integer from 0"),
         ("localhost:1", {"drain_seconds": "30s"}, "drain_seconds: a number of seconds"),
-        ("localhost:1", {"project": "a\nb"}, "project: a slug"),
-        ("localhost:1", {"tenant": "x" * 101}, "tenant: a slug"),
+        ("localhost:1", {"project": "a\nb"}, r"project \(RUNR_PROJECT\): a slug"),
+        ("localhost:1", {"tenant": "x" * 101}, r"tenant \(RUNR_TENANT\): a slug"),
     ],
 )
 def test_what_is_wrong_is_said(url: str | None, options: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(SettingsError, match=sentence) as caught:
         settings(url, **options)
+    assert "secret" not in str(caught.value)
+    assert "-----END" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "sentence"),
+    [
+        ("RUNR_WORKER_PLAINTEXT", "yes", "RUNR_WORKER_PLAINTEXT: true or false, not 'yes'"),
+        ("RUNR_TENANT", "a\tb", r"tenant \(RUNR_TENANT\)"),
+        ("RUNR_PROJECT", "x" * 101, r"project \(RUNR_PROJECT\)"),
+        ("RUNR_WORKER_TLS_CA", "/", r"tls_ca \(RUNR_WORKER_TLS_CA\)"),
+    ],
+)
+def test_a_wrong_variable_is_named(variable: str, value: str, sentence: str) -> None:
+    with pytest.raises(SettingsError, match=sentence):
+        settings("executor:1", {variable: value})
 
 
 def test_an_unknown_option_is_named() -> None:
@@ -99,14 +130,14 @@ def test_an_unknown_option_is_named() -> None:
 def test_a_key_and_workflows_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RUNR_WORKFLOW_SIGNING_KEY", raising=False)
     wf = Workflows()
-    with pytest.raises(ValueError, match="no workflows are registered"):
+    with pytest.raises(SettingsError, match="no workflows are registered"):
         wf.connect("localhost:1")
 
     @wf.workflow("w")
     def workflow(ctx: Context, step: Step) -> None:
         """Never run."""
 
-    with pytest.raises(ValueError, match="RUNR_WORKFLOW_SIGNING_KEY"):
+    with pytest.raises(SettingsError, match="RUNR_WORKFLOW_SIGNING_KEY"):
         wf.connect("localhost:1")
 
 

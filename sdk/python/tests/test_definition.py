@@ -183,6 +183,24 @@ def test_the_decorated_function_stays_itself_and_can_be_invoked_by_reference(wf:
 
 
 WRONG = {
+    "triggers[0].event: 'order created' may hold only letters": {"triggers": [{"event": "order created"}]},
+    "triggers[0].event: of the platform's events only runr/run.cancelled,": {"triggers": [{"event": "runr/run.begun"}]},
+    "triggers[0].event: must have 1–200 characters, it has 201 (": {"triggers": [{"event": "x" * 201}]},
+    "triggers[0].event: must be a string, not int (7)": {"triggers": [{"event": 7}]},
+    "triggers[0].queue: 'queue/a b' may hold only": {"triggers": [{"queue": "a b"}]},
+    "triggers[0].timezone: an IANA timezone, exactly spelled, such as Europe/Istanbul or UTC, not 'Europe/ Kyiv'": {
+        "triggers": [{"cron": "* * * * *", "timezone": "Europe/ Kyiv"}]
+    },
+    "cancel_on[0].event: the name of an event, not None": {"cancel_on": [{"match": "data.id"}]},
+    "cancel_on[0].event: 'a b' may hold only letters": {"cancel_on": [{"event": "a b"}]},
+    "retries: an integer from 0 to 20, not 'three'": {"retries": "three"},
+    "retries: an integer from 0 to 20, not a value of the type int": {"retries": 10**5000},
+    "concurrency: an integer from 1 to 10,000, or an object like {'limit': 5,": {"concurrency": "5"},
+    "checkpoint: an object like {'max_steps': 50, 'max_time': '5s'}, not 50": {"checkpoint": 50},
+    "description: a text of at most 1,000 characters, not 1,001 characters": {"description": "x" * 1001},
+    "priority: is not supported yet; allowed are description, triggers, retries,": {"priority": 3},
+    "on_failure: is not supported yet; allowed are": {"on_failure": None},
+    "retires: unknown; allowed are description, triggers, retries,": {"retires": 3},
     "triggers[0].if: at character 14: unexpected '='": {"triggers": [{"event": "a", "if": "event.data.x = 1"}]},
     "triggers[1].cron: minute: '61' is not 0-59": {"triggers": [{"cron": "* * * * *"}, {"cron": "61 * * * *"}]},
     "triggers[0].catch_up: one of latest, all, none": {"triggers": [{"cron": "* * * * *", "catch_up": "some"}]},
@@ -202,6 +220,49 @@ def test_what_the_engine_would_refuse_is_told_at_the_decorator(wf: Workflows, to
         wf.workflow("w", **options)
     (fault,) = caught.value.faults
     assert fault.startswith(told)
+
+
+def test_a_fault_of_an_expression_or_schedule_shows_it(wf: Workflows) -> None:
+    with pytest.raises(DefinitionError) as caught:
+        wf.workflow("w", triggers=[{"event": "a", "if": "event.x = 1"}, {"cron": "61 * * * *"}])
+    assert [fault.rpartition(", in ")[2] for fault in caught.value.faults] == ["'event.x = 1'", "'61 * * * *'"]
+
+
+def test_what_is_none_is_left_out_everywhere(wf: Workflows) -> None:
+    options: dict[str, Any] = {
+        "triggers": [{"event": "a", "if": None, "cron": None}, {"cron": "* * * * *", "timezone": None}],
+        "concurrency": {"limit": 1, "key": None},
+        "cancel_on": [{"event": "a", "match": None, "timeout": "400d"}],
+        "checkpoint": {"max_steps": 1, "max_time": None},
+    }
+
+    wf.workflow("w", **options)(lambda ctx, step: None)
+
+    assert wf.definitions == [
+        {
+            "name": "w",
+            "triggers": [{"event": "a"}, {"cron": "* * * * *"}],
+            "concurrency": {"limit": 1},
+            "cancel_on": [{"event": "a", "timeout": "400d"}],
+            "checkpoint": {"max_steps": 1},
+        }
+    ]
+
+
+def test_the_decorator_without_a_name_says_how_it_is_written(wf: Workflows) -> None:
+    decorate: Any = wf.workflow
+    with pytest.raises(DefinitionError, match=r"name: it comes first, as in @wf\.workflow\('process-order'\)"):
+        decorate(no_parameters)
+
+
+def test_a_zone_that_this_machine_does_not_know_is_a_doubt(wf: Workflows, caplog: pytest.LogCaptureFixture) -> None:
+    zones = ("Europe/Istanbul", "Europe/Istambul", None)
+    triggers: list[Any] = [{"cron": "0 9 * * *", "timezone": zone} for zone in zones]
+
+    wf.workflow("w", triggers=triggers)(lambda ctx, step: None)
+
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert line.startswith("workflow w: triggers[1].timezone: this machine knows no 'Europe/Istambul'; ")
 
 
 def cron_cases() -> list[Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from runr_workflows import Context, Step, Workflows
-from sdk.python.tests.engine import EVENT, RUN_ID, FakeEngine, envelope, execute_request
+from sdk.python.tests.engine import EVENT, KEY, RUN_ID, FakeEngine, envelope, execute_request
 
 
 def test_two_steps_take_three_invocations_and_each_body_runs_once(wf: Workflows, engine: FakeEngine) -> None:
@@ -188,7 +188,7 @@ def test_arguments_reach_the_function_unchanged_and_show_in_the_timeline(wf: Wor
 
 
 def test_input_can_be_switched_off() -> None:
-    wf = Workflows(signing_key="wfsk_test_0123456789abcdef", capture_input=False, clock=lambda: 1_700_000_000)
+    wf = Workflows(signing_key=KEY, capture_input=False, clock=lambda: 1_700_000_000)
 
     @wf.workflow("w")
     def workflow(ctx: Context, step: Step) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -9,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from runr_workflows import Context, Step, StepArgumentError, Workflows
-from sdk.python.tests.engine import FakeEngine
+from runr_workflows import AsyncStep, Context, Step, StepArgumentError, StepError, Workflows
+from sdk.python.tests.engine import FakeEngine, envelope, execute_request
 
 BAD_CALLS: list[Callable[[Any], object]] = [
     lambda s: s.run("", len, "x"),
@@ -39,6 +40,20 @@ BAD_CALLS: list[Callable[[Any], object]] = [
     lambda s: s.send_event("a", [{"name": "e"}] * 101),
     lambda s: s.send_event("a", {"data": {}}),
     lambda s: s.send_event("a", "e"),
+    lambda s: s.wait_for_event("a", "order shipped"),
+    lambda s: s.wait_for_event("a", "runr/cron"),
+    lambda s: s.wait_for_event("a", "x" * 201),
+    lambda s: s.wait_for_event("a", "e", match="order_id"),
+    lambda s: s.wait_for_event("a", "e", if_="async.data.x = 1"),
+    lambda s: s.invoke("a", "app"),
+    lambda s: s.invoke("a", "no blanks"),
+    lambda s: s.send_event("a", {"name": "order paid"}),
+    lambda s: s.send_event("a", {"name": "runr/run.failed"}),
+    lambda s: s.send_event("a", {"name": "e", "data": [1]}),
+    lambda s: s.send_event("a", {"name": "e", "id": ""}),
+    lambda s: s.send_event("a", {"name": "e", "id": "é" * 128}),
+    lambda s: s.send_event("a", {"name": "e", "ts": 1.5}),
+    lambda s: s.send_event("a", {"name": "e", "ts": -1}),
     lambda s: s.options(retries=-1),
     lambda s: s.options(retries=21),
     lambda s: s.options(retries=True),
@@ -62,6 +77,64 @@ def test_a_bad_call_raises_and_uncaught_fails_the_run_for_good(
     assert engine.run("caught").output == "refused"
     op = engine.execute("uncaught")
     assert (op["op"], op["non_retriable"]) == ("run_failed", True)
+
+
+REFUSED: list[tuple[Callable[[Any], object], str]] = [
+    (lambda s: s.wait_for_event("a", "a b"), "event: 'a b' may hold only letters a–z and A–Z, digits and . _ : / -"),
+    (
+        lambda s: s.wait_for_event("a", "e", if_="event.x = 1"),
+        "if_: at character 9: unexpected '=', in 'event.x = 1'",
+    ),
+    (lambda s: s.invoke("a", "sync"), "workflow: 'sync' is reserved"),
+    (
+        lambda s: s.send_event("a", [{"name": "e"}, {"name": "runr/x"}]),
+        "events[1].name: names under runr/ are reserved for the platform, not 'runr/x'",
+    ),
+    (lambda s: s.send_event("a", {"name": "e", "data": [1]}), "events[0].data: an object (dict), not [1]"),
+]
+
+
+@pytest.mark.parametrize(("call", "told"), REFUSED)
+def test_the_error_names_field_value_and_what_is_allowed(
+    wf: Workflows, engine: FakeEngine, call: Callable[[Any], object], told: str
+) -> None:
+    @wf.workflow("w")
+    def workflow(ctx: Context, step: Step) -> None:
+        call(step)
+
+    error = engine.execute("w")["error"]
+    assert (error["name"], error["message"]) == ("StepArgumentError", told)
+
+
+def test_what_a_run_has_passed_stays_as_it_was(wf: Workflows, engine: FakeEngine) -> None:
+    @wf.workflow("w")
+    def workflow(ctx: Context, step: Step) -> str:
+        with pytest.raises(StepError, match="InvalidStep"):
+            step.wait_for_event("a", "no blanks")
+        return "caught, as before"
+
+    refused = {"a": {"status": "failed", "error": {"name": "InvalidStep", "message": "no"}}}
+    assert engine.execute("w", refused)["output"] == "caught, as before"
+
+
+async def test_async_calls_are_refused_alike(wf: Workflows, engine: FakeEngine) -> None:
+    @wf.workflow("w")
+    async def workflow(ctx: Context, step: AsyncStep) -> str:
+        with pytest.raises(StepArgumentError, match="event: 'a b' may hold"):
+            await step.wait_for_event("a", "a b")
+        return "refused"
+
+    status, body = await wf.handle_request_async(envelope(execute_request("w")), {})
+    assert (status, json.loads(body)["ops"][0]["output"]) == (200, "refused")
+
+
+def test_what_is_none_of_an_event_is_left_out(wf: Workflows, engine: FakeEngine) -> None:
+    @wf.workflow("w")
+    def workflow(ctx: Context, step: Step) -> None:
+        event: Any = {"name": "e", "data": None, "id": None, "ts": None}
+        step.send_event("a", event)
+
+    assert engine.execute("w")["events"] == [{"name": "e"}]
 
 
 def test_times_and_durations_of_python_are_sent_as_the_protocol_has_them(wf: Workflows, engine: FakeEngine) -> None:

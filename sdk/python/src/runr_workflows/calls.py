@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from .duration import duration_field, time_field
 from .errors import Duration, SerializationError, StepArgumentError
 from .event import OutgoingEvent
+from .shown import shown
 from .values import encode
 
 MAX_INPUT_BYTES = 32 * 1024
@@ -79,7 +80,7 @@ def wait_call(
     timeout: Duration | None,
     lookback: Duration | None,
 ) -> StepCall:
-    """`step.wait_for_event`: the engine judges name and expressions; `lookback` may also be `"run"`."""
+    """`step.wait_for_event`; `lookback` may also be `"run"`. Name and expressions are judged in `asked.py`."""
     fields: dict[str, object] = {"event": _text(event, "event")}
     if match is not None:
         fields["match"] = _text(match, "match")
@@ -88,7 +89,7 @@ def wait_call(
     if timeout is not None:
         fields["timeout"] = duration_field(timeout, "timeout")
     if lookback is not None:
-        fields["lookback"] = "run" if lookback == "run" else duration_field(lookback, "lookback")
+        fields["lookback"] = "run" if lookback == "run" else duration_field(lookback, "lookback", zero=True)
     return StepCall("wait_for_event", user_id, fields)
 
 
@@ -128,8 +129,9 @@ def max_attempts_of(retries: object) -> int:
 
 def _event(item: object, index: int) -> dict[str, object]:
     if not isinstance(item, Mapping) or not isinstance(item.get("name"), str):
-        raise StepArgumentError(f"events[{index}]: an object with a name, like {{'name': 'order.paid', 'data': {{}}}}")
-    event = dict(item)
+        like = "{'name': 'order.paid', 'data': {}}"
+        raise StepArgumentError(f"events[{index}]: an object with a name, like {like}, not {shown(item)}")
+    event = {key: value for key, value in item.items() if value is not None}
     moment = event.get("ts")
     if isinstance(moment, datetime):
         event["ts"] = _unix_ms(moment)

@@ -15,12 +15,15 @@ Exception
 └── ValueError
     ├── DefinitionError     the options of `@wf.workflow` break a rule
     ├── StepArgumentError   the arguments of a step call break a rule
+    ├── SettingsError       a setting of `wf.serve()`, `wf.connect()` or a client is missing or wrong
     └── SerializationError  a value that JSON cannot hold
 """
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+
+from .shown import shown
 
 Duration = str | int | float | timedelta
 """`"500ms"`, `"30s"`, `"15m"`, `"1h30m"`, `"P1D"`, a number of seconds, or a timedelta (protocol section 5)."""
@@ -133,6 +136,7 @@ class ConnectError(Exception):
 
     `reason` is machine-readable: that of the engine (`UNAUTHENTICATED`, `INVALID_DEFINITIONS`, `SUPERSEDED`, …),
     `IMPOSTOR` for an engine that does not know the signing key, `REFUSED` for a server that takes no workers.
+    Out of `wf.connect()` it ends the program with its message, on one line of stderr, unless it is caught.
     """
 
     def __init__(self, message: str, reason: str) -> None:
@@ -144,12 +148,20 @@ class DefinitionError(ValueError):
     """The options of a workflow break a rule. `faults` lists all of them, each as `path: what is allowed`."""
 
     def __init__(self, workflow: object, faults: list[str]) -> None:
-        super().__init__(f"workflow {workflow!r}: " + "; ".join(faults))
+        super().__init__(f"workflow {shown(workflow, 100)}: " + "; ".join(faults))
         self.faults = faults
 
 
 class StepArgumentError(ValueError):
     """The arguments of a step call break a rule. Raised before anything runs; not retried."""
+
+
+class SettingsError(ValueError):
+    """A setting is missing or wrong: an argument, or the variable in its place. The message names it.
+
+    Out of `wf.connect()` and `wf.serve()` it ends the program with that message, on one line of stderr, unless it is
+    caught.
+    """
 
 
 class SerializationError(ValueError):

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from .errors import SettingsError
 from .event import Event
 from .refusal import BadRequest, BodyTooLarge, RequestRefused
 from .signature import verify
@@ -29,10 +30,10 @@ _REQUEST_ID = re.compile(r"[0-9A-Za-z._~+/=-]{1,128}")
 
 
 def check_version(environ: Mapping[str, str]) -> None:
-    """Raises ValueError when the platform has set RUNR_WORKFLOW_PROTOCOL to what this SDK does not speak."""
+    """Raises SettingsError when the platform has set RUNR_WORKFLOW_PROTOCOL to what this SDK does not speak."""
     given = environ.get(VERSION_VARIABLE, "")
     if given not in ("", VERSION):
-        raise ValueError(
+        raise SettingsError(
             f"{VERSION_VARIABLE} is {given!r:.100}, and this SDK ({__version__}) speaks {VERSION} only:"
             f" install the SDK for that protocol, or set the variable to {VERSION}"
         )

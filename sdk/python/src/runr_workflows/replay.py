@@ -16,6 +16,7 @@ from functools import partial
 from time import perf_counter, time
 from typing import Any, NamedTuple
 
+from .asked import refuse_bad_fields
 from .calls import StepCall
 from .errors import (
     InvokeError,
@@ -172,6 +173,7 @@ class Replay:
             self.fail(fault)
             raise StepInterrupt
         if call.body is None:
+            refuse_bad_fields(call)
             return (yield from self._report(call, step_id, self._asked(call, step_id)))
         given = call.input_text() if self._capture_input else None
         self._enter(step_id)

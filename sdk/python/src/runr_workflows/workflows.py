@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Never, Protocol, TypeVar, Unpack, overload
 
 from .async_step import AsyncStep
 from .background import Background
@@ -19,24 +19,23 @@ from .connect.settings import ConnectOptions, WorkerSettings, worker_settings
 from .context import Context
 from .definition import CancelOn, Checkpoint, Concurrency, Trigger, Workflow, build_definition
 from .endpoint import Answer, Endpoint
-from .errors import ConnectError, DefinitionError, Duration
+from .errors import ConnectError, DefinitionError, Duration, SettingsError
 from .hooks import Hooks
+from .program_end import ending
 from .protocol import answer_headers, check_version
 from .serving.asgi import AsgiApp
 from .serving.faas import FaasHandler
+from .serving.listening import port_of
 from .serving.loop_server import LoopServer
 from .serving.serve_on_loop import serve_on_loop, serve_until_cancelled
 from .serving.server import serve
 from .serving.wsgi import WsgiApp
+from .signing_key import KEY_VARIABLE, SigningKeys
 from .step import Step
+from .time_zones import zone_doubts
 
 if TYPE_CHECKING:
     from .connect.connection import Connection
-
-KEY_VARIABLE = "RUNR_WORKFLOW_SIGNING_KEY"
-FALLBACK_VARIABLE = "RUNR_WORKFLOW_SIGNING_KEY_FALLBACK"
-DEFAULT_PORT = 8000
-"""Not 8080, where the engine listens by default."""
 
 _NEEDS_GRPC = (
     'wf.connect() needs gRPC: from a checkout, pip install "$RUNR/proto" "$RUNR/sdk/python[connect]";'
@@ -67,7 +66,8 @@ class Workflows:
     threads for sync functions under an event loop. `clock` gives unix seconds. `middleware` (see `Middleware`) is
     called around every invocation and step, and may change what is stored.
 
-    Raises ValueError when RUNR_WORKFLOW_PROTOCOL is set to another protocol than v1: better than at the first request.
+    Raises SettingsError, a ValueError, when RUNR_WORKFLOW_PROTOCOL is set to another protocol than v1, and for a key
+    that is no text: better than at the first request. A key that looks like none an engine has made is told in the log.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Workflows:
         middleware: Sequence[object] = (),
     ) -> None:
         check_version(os.environ)
-        self._keys = (signing_key, signing_key_fallback)
+        self._signing_keys = SigningKeys(signing_key, signing_key_fallback)
         self._workflows: dict[str, Workflow] = {}
         self._background = Background(threads)
         self._capture_input = capture_input
@@ -102,11 +102,12 @@ class Workflows:
         cancel_on: Sequence[CancelOn] | None = None,
         description: str | None = None,
         checkpoint: Checkpoint | None = None,
+        **unknown: Never,
     ) -> WorkflowDecorator:
         """Registers the decorated `def` or `async def` of (ctx, step) as a workflow; the function itself is unchanged.
 
         The options are those of engine section 1; what is left out has the engine's default. Raises DefinitionError
-        naming every fault, also for a name that is taken.
+        naming every fault, also for a name that is taken and for options that are not known or not supported yet.
         """
         definition = build_definition(
             name,
@@ -119,8 +120,11 @@ class Workflows:
                 "idempotency": idempotency,
                 "cancel_on": cancel_on,
                 "checkpoint": checkpoint,
+                **unknown,
             },
         )
+        for doubt in zone_doubts(definition):
+            _log.warning("workflow %s: %s", name, doubt)
 
         def register(fn: Callable[..., Any]) -> Any:
             is_async = inspect.iscoroutinefunction(fn)
@@ -176,11 +180,15 @@ class Workflows:
         Async workflows share one event loop (of uvloop, where that is installed) with all their requests; where a sync
         one is among them, each connection has a thread.
 
-        Writes one line to stderr when it listens. Raises SystemExit, with a sentence, for a port that is taken.
+        Writes one line to stderr when it listens. Raises SystemExit, with a sentence, for a port that is taken, and
+        SettingsError for one that is none, which ends the program with a sentence too.
         On all interfaces by default, because a container is reached from outside and every request must be signed.
         `port` defaults to the variable PORT, else 8000.
         """
-        port = self._prepared(port)
+        try:
+            port = self._prepared(port)
+        except SettingsError as error:
+            raise ending(error) from None
         gc.freeze()  # what was imported stays: no look for garbage needs to walk it
         is_async = bool(self._workflows) and all(workflow.is_async for workflow in self._workflows.values())
         try:
@@ -209,9 +217,9 @@ class Workflows:
         a loopback address, unless `plaintext` says that the network is trusted. Both sides prove that they know the
         signing key. Options: see `ConnectOptions`. A second signal cuts off what is executed.
 
-        Raises ValueError for settings that are wrong or missing, ConnectError when the engine refuses the worker for
-        good, and ImportError where the extra `runr-workflows[connect]` is not installed. Whatever else happens to the
-        connection is logged, and tried again.
+        Raises SettingsError for settings that are wrong or missing, ConnectError when the engine refuses the worker for
+        good: uncaught, both end the program with one line on stderr and exit code 1. Raises ImportError where the extra
+        `runr-workflows[connect]` is not installed. Whatever else happens to the connection is logged, and tried again.
         """
         entry = _connect_entry()
         if _is_in_a_loop():
@@ -224,9 +232,8 @@ class Workflows:
                 lambda: self._connection(settings),
                 lambda: print(f"connected to {settings.target}: workflows {listed}", file=sys.stderr, flush=True),
             )
-        except (ConnectError, ValueError) as error:
-            # It is the caller's to mend, and mostly ends the program: without the frames of the loop it can be read.
-            raise error.with_traceback(None) from None
+        except (ConnectError, SettingsError) as error:
+            raise ending(error) from None
 
     async def connect_async(self, url: str | None = None, **options: Unpack[ConnectOptions]) -> None:
         """The same on the running loop, without signal handlers: cancel it to leave.
@@ -243,15 +250,18 @@ class Workflows:
 
     def wsgi(self) -> WsgiApp:
         """A WSGI application that answers on every path."""
+        self._signing_keys()  # what is odd about them is told now
         return WsgiApp(self.handle_request)
 
     def asgi(self) -> AsgiApp:
         """An ASGI application that answers on every path."""
+        self._signing_keys()  # as above
         return AsgiApp(self.handle_request_async)
 
     @property
     def handler(self) -> FaasHandler:
         """`handler(event, context)` for function platforms; answers `{"statusCode", "headers", "body"}`."""
+        self._signing_keys()  # as above
         return FaasHandler(self.handle_request)
 
     def close(self) -> None:
@@ -262,18 +272,11 @@ class Workflows:
         """The port to serve on."""
         if not any(self._signing_keys()):
             _log.warning("no signing key is set (%s): every request will be refused with 500", KEY_VARIABLE)
-        return int(os.environ.get("PORT") or DEFAULT_PORT) if port is None else port
-
-    def _signing_keys(self) -> list[str]:
-        key, fallback = self._keys
-        return [
-            os.environ.get(KEY_VARIABLE, "") if key is None else key,
-            os.environ.get(FALLBACK_VARIABLE, "") if fallback is None else fallback,
-        ]
+        return port_of(port, os.environ)
 
     def _worker_settings(self, url: str | None, options: ConnectOptions) -> WorkerSettings:
         if not self._workflows:
-            raise ValueError("no workflows are registered: import the modules that define them before connecting")
+            raise SettingsError("no workflows are registered: import the modules that define them before connecting")
         return worker_settings(url, options, keys=self._signing_keys(), environ=os.environ)
 
     def _connection(self, settings: WorkerSettings) -> Connection:

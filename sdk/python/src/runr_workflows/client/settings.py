@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from ..duration import parse_duration
-from ..errors import Duration
+from ..errors import Duration, SettingsError
 
 URL_VARIABLE = "RUNR_API_URL"
 TOKEN_VARIABLE = "RUNR_TOKEN"  # noqa: S105  # the name of a variable
@@ -42,25 +42,25 @@ def client_settings(
     retries: int,
     environ: Mapping[str, str] = os.environ,
 ) -> ClientSettings:
-    """The settings; what is None comes from the environment. Raises ValueError naming what is wrong or missing."""
+    """The settings; what is None comes from the environment. Raises SettingsError naming what is wrong or missing."""
     address = url if url is not None else environ.get(URL_VARIABLE, "")
     secret = token if token is not None else environ.get(TOKEN_VARIABLE, "")
     if not address:
-        raise ValueError(f"no address of the API: give url=…, or set {URL_VARIABLE}, like http://127.0.0.1:8080")
+        raise SettingsError(f"no address of the API: give url=…, or set {URL_VARIABLE}, like http://127.0.0.1:8080")
     if not secret:
-        raise ValueError(f"no token for the API: give token=…, or set {TOKEN_VARIABLE}")
+        raise SettingsError(f"no token for the API: give token=…, or set {TOKEN_VARIABLE}")
     for name, text in (("token", secret), ("tenant", tenant)):
         if text is not None and not _HEADER_TEXT.fullmatch(text):
-            raise ValueError(f"{name}: it has blanks or characters that no header holds")
+            raise SettingsError(f"{name}: it has blanks or characters that no header holds")
     parts = urlsplit(address)
     try:
         port = parts.port
     except ValueError:
         port = 0
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or parts.query or parts.username:
-        raise ValueError(f"{address!r} is no address of the API, like http://127.0.0.1:8080")
+        raise SettingsError(f"{address!r} is no address of the API, like http://127.0.0.1:8080")
     if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
-        raise ValueError(f"retries: an integer from 0, not {retries!r:.50}")
+        raise SettingsError(f"retries: an integer from 0, not {retries!r:.50}")
     is_tls = parts.scheme == "https"
     return ClientSettings(
         is_tls=is_tls,
@@ -70,6 +70,13 @@ def client_settings(
         token=secret,
         tenant=tenant,
         project=project,
-        timeout_s=parse_duration(timeout) / 1000,
+        timeout_s=_seconds(timeout),
         retries=retries,
     )
+
+
+def _seconds(timeout: Duration) -> float:
+    try:
+        return parse_duration(timeout) / 1000
+    except ValueError as error:
+        raise SettingsError(f"timeout: {error}") from None

@@ -16,6 +16,7 @@ from .handshake import Introduction
 from .session import Session
 from .stream import Impostor, SaidGoodbye, Stream, StreamLost, open_stream
 from .target import Target
+from .unreachable import Unreachable
 
 _FATAL = frozenset(
     {
@@ -28,8 +29,6 @@ _FATAL = frozenset(
     }
 )
 _FATAL_STATUS = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
-# How gRPC tells of a server of HTTP/1.
-_NOT_GRPC = ("Failed parsing HTTP/2", "Trying to connect an http1.x server")
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
 
@@ -63,7 +62,7 @@ class Connection:
         self._connected = asyncio.Event()
         self._is_first = True
         self._is_away_told = False
-        self._has_hinted = False
+        self._unreachable = Unreachable(target)
         self._session: Session
         self._streams: dict[Stream, asyncio.Task[None]] = {}
         self._living: asyncio.Task[None] | None = None
@@ -203,7 +202,7 @@ class Connection:
                 if self._is_first and lost.status in _FATAL_STATUS:
                     raise ConnectError(f"{self._target} is no executor that takes workers: {lost}", "REFUSED") from None
                 self._is_away_told = True
-                self._tell_lost(lost)
+                self._unreachable.tell(str(lost), was_connected=not self._is_first)
             else:
                 for warning in stream.ack.warnings:
                     _log.warning("the engine does not know a field of the definitions: %s", warning)
@@ -215,20 +214,9 @@ class Connection:
         again, level = "", logging.INFO
         if not self._is_first:
             again, level = " again", logging.WARNING if self._is_away_told else logging.INFO
-        self._is_first, self._is_away_told, self._has_hinted = False, False, False
+        self._is_first, self._is_away_told = False, False
+        self._unreachable.over()
         _log.log(level, "connected%s to %s (engine %s)", again, self._target, version)
-
-    def _tell_lost(self, lost: StreamLost) -> None:
-        """What is not an executor at all is told once: a wrong address does not mend."""
-        if not any(sign in str(lost) for sign in _NOT_GRPC):
-            _log.warning("no connection to %s: %s", self._target, lost)
-        elif not self._has_hinted:
-            self._has_hinted = True
-            _log.warning(
-                "what listens at %s does not speak gRPC: is that the address of the API? A worker connects to an "
-                "executor, whose address `runr dev` shows as Workers. Trying again",
-                self._target,
-            )
 
     async def _open(self) -> Stream:
         """One try; with the second key if the engine does not know the first."""

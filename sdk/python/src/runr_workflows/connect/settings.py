@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
+from ..errors import SettingsError
+from ..shown import shown
+from ..signing_key import KEY_VARIABLE
 from .target import Pem, Target, target
 
 PROJECT_VARIABLE = "RUNR_PROJECT"
@@ -20,7 +23,7 @@ class ConnectOptions(TypedDict, total=False):
     project: str | None
     """Slug of the project; RUNR_PROJECT, else `default`."""
     tenant: str | None
-    """Slug of the tenant; RUNR_TENANT, else `central`."""
+    """Slug of the tenant; RUNR_TENANT, else `default`."""
     max_concurrency: int
     """Invocations that are executed at once; 100."""
     code_version: int
@@ -53,13 +56,13 @@ class WorkerSettings:
 def worker_settings(
     url: str | None, options: ConnectOptions, *, keys: Sequence[str], environ: Mapping[str, str]
 ) -> WorkerSettings:
-    """The settings of a worker. Raises ValueError naming what is missing or wrong, TypeError for an unknown option."""
+    """The settings of a worker. Raises SettingsError for what is missing or wrong, TypeError for an unknown option."""
     unknown = options.keys() - ConnectOptions.__annotations__.keys()
     if unknown:
         raise TypeError(f"unknown option {', '.join(sorted(unknown))}; there are {', '.join(_NAMES)}")
     held = [key for key in keys if key]
     if not held:
-        raise ValueError("no signing key: set RUNR_WORKFLOW_SIGNING_KEY, or give Workflows(signing_key=…)")
+        raise SettingsError(f"no signing key: set {KEY_VARIABLE}, or give Workflows(signing_key=…)")
     return WorkerSettings(
         target=target(
             url,
@@ -69,8 +72,12 @@ def worker_settings(
             plaintext=options.get("plaintext"),
             environ=environ,
         ),
-        tenant=_slug("tenant", options.get("tenant") or environ.get(TENANT_VARIABLE) or _DEFAULT_TENANT),
-        project=_slug("project", options.get("project") or environ.get(PROJECT_VARIABLE) or _DEFAULT_PROJECT),
+        tenant=_slug(
+            "tenant", TENANT_VARIABLE, options.get("tenant") or environ.get(TENANT_VARIABLE) or _DEFAULT_TENANT
+        ),
+        project=_slug(
+            "project", PROJECT_VARIABLE, options.get("project") or environ.get(PROJECT_VARIABLE) or _DEFAULT_PROJECT
+        ),
         keys=held,
         max_concurrency=_whole("max_concurrency", options.get("max_concurrency", 100), 1, 100_000),
         code_version=_whole("code_version", options.get("code_version", 0), 0, 2**63 - 1),
@@ -81,20 +88,20 @@ def worker_settings(
 _NAMES = sorted(ConnectOptions.__annotations__)
 
 
-def _slug(name: str, value: object) -> str:
+def _slug(name: str, variable: str, value: object) -> str:
     # Signed as lines: a line feed in one could pass for the next line.
     if not isinstance(value, str) or not value.isprintable() or len(value) > 100:
-        raise ValueError(f"{name}: a slug like {_DEFAULT_PROJECT!r}, not {value!r:.100}")
+        raise SettingsError(f"{name} ({variable}): a slug like {_DEFAULT_PROJECT!r}, not {shown(value, 100)}")
     return value
 
 
 def _whole(name: str, value: object, least: int, most: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise ValueError(f"{name}: an integer from {least} to {most}, not {value!r:.100}")
+        raise SettingsError(f"{name}: an integer from {least} to {most}, not {shown(value)}")
     return value
 
 
 def _seconds(name: str, value: object) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 86_400:
-        raise ValueError(f"{name}: a number of seconds from 0 to 86400, not {value!r:.100}")
+        raise SettingsError(f"{name}: a number of seconds from 0 to 86400, not {shown(value)}")
     return float(value)

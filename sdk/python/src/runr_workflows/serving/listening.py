@@ -4,7 +4,25 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from ..errors import SettingsError
+from ..shown import shown
+
+PORT_VARIABLE = "PORT"
+DEFAULT_PORT = 8000
+"""Not 8080, where the engine listens by default."""
+
+
+def port_of(given: object, environ: Mapping[str, str]) -> int:
+    """The port to serve on: what is given, else the variable PORT, else 8000. Raises SettingsError."""
+    name, value = "port", given
+    if given is None:
+        name, text = PORT_VARIABLE, environ.get(PORT_VARIABLE, "").strip() or str(DEFAULT_PORT)
+        value = int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else text
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= 65_535:
+        raise SettingsError(f"{name}: a port from 0 to 65535, not {shown(value)}")
+    return value
 
 
 def announce(names: Sequence[str], host: str, port: int) -> None:

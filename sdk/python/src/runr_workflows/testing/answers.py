@@ -10,8 +10,9 @@ from typing import Any
 
 from ..duration import parse_duration
 from ..errors import StepArgumentError
+from ..event_names import listener_fault, sender_fault
 from ..expression import ExpressionError, condition, parse, parse_match
-from .events import Events, listener_fault, sender_fault
+from .events import Events
 from .script import refuse_faults
 from .stored import Error, StoredStep, TestRun, time_text
 from .world import DEFAULT_WAIT_MS, MAX_STEPS, OUTPUT_BYTES, World

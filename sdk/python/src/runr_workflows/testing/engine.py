@@ -14,11 +14,12 @@ from ..duration import parse_duration, time_field
 from ..endpoint import Answer
 from ..errors import Duration
 from ..event import Event
+from ..event_names import sender_fault
 from ..workflow_function import WorkflowFunction
 from ..workflows import Workflows
 from .answers import Answers, Stub
 from .declared import declared
-from .events import Events, Sent, sender_fault
+from .events import Events, Sent
 from .invoking import InMemoryEndpoint, ops_of, request_text
 from .options import SendOptions, StartOptions
 from .script import Fault, Script

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..event import Event
+from ..event_names import RUN_ENDS
 from ..expression import Events as Pair
 from ..expression import Expression
 from ..json_values import is_true
@@ -15,10 +15,6 @@ from ..values import decode, encode
 from .stored import StoredStep, TestRun
 from .ulid import ulid
 from .world import World
-
-_MAX_NAME = 200
-_NAME = re.compile(r"[A-Za-z0-9._:/-]+")
-_ENDS = frozenset(f"runr/run.{end}" for end in ("completed", "failed", "cancelled", "timed_out"))
 
 
 @dataclass(slots=True)
@@ -37,24 +33,6 @@ class Sent:
 class _Received:
     event: Event
     at_ms: int
-
-
-def sender_fault(name: object) -> str | None:
-    """Why nobody may send an event of this name; None if one may."""
-    if not isinstance(name, str):
-        return f"must be a string, not {type(name).__name__}"
-    if not 1 <= len(name) <= _MAX_NAME:
-        return f"must have 1–{_MAX_NAME} characters, it has {len(name)}"
-    if not _NAME.fullmatch(name):
-        return f"{name[:60]!a} may hold only letters a–z and A–Z, digits and . _ : / -"
-    return "names under runr/ are reserved for the platform" if name.startswith("runr/") else None
-
-
-def listener_fault(name: object) -> str | None:
-    """Why no wait may name this event; None if one may."""
-    if isinstance(name, str) and name.startswith("runr/"):
-        return None if name in _ENDS else f"of the platform's events only {', '.join(sorted(_ENDS))} are heard"
-    return sender_fault(name)
 
 
 def json_object(value: Mapping[str, Any] | None, what: str) -> dict[str, Any]:
@@ -124,7 +102,7 @@ class Events:
         name = f"runr/run.{run.status}"
         if not self._is_heard(name):
             return
-        before = run.event["data"].get("lineage", []) if run.event["name"] in _ENDS else []
+        before = run.event["data"].get("lineage", []) if run.event["name"] in RUN_ENDS else []
         lineage = [*before, f"default/{run.workflow}"]
         data: dict[str, Any] = {
             "run_id": run.id,
