@@ -5,6 +5,7 @@ work.
 from __future__ import annotations
 
 from typing import Any, cast
+from uuid import UUID
 
 from runr.workflows.v1 import access_service_pb2 as pb
 from runr.workflows.v1 import access_service_pb2_grpc
@@ -18,7 +19,7 @@ from services.core.engine.tokens import create_token, delete_token
 from services.core.rpc import paging
 from services.core.rpc.call_context import caller
 from services.core.rpc.convert import number, timestamp, unix_ms, word
-from services.core.rpc.id_paging import id_after, id_token
+from services.core.rpc.id_paging import page_of
 from services.core.rpc.server import Registration
 from services.core.runtime.ids import UlidFactory, ulid_text
 from services.core.runtime.sealing import Sealer
@@ -134,15 +135,13 @@ class AccessService(MemberMethods, SessionMethods, access_service_pb2_grpc.Acces
 
     async def ListTokens(self, request: pb.ListTokensRequest, context: Any) -> pb.ListTokensResponse:
         """A page of tokens, oldest first."""
-        size = paging.page_size(request.page_size)
-        after = id_after(request)
-        async with self._database.connection() as connection:
-            rows = await list_tokens(connection, caller().tenant, after=after, limit=size + 1)
-        page = rows[:size]
-        return pb.ListTokensResponse(
-            tokens=map(_token, page),
-            next_page_token=id_token(request, page[-1].id if len(rows) > size else None),
-        )
+
+        async def read(after: UUID | None, limit: int) -> list[TokenRow]:
+            async with self._database.connection() as connection:
+                return await list_tokens(connection, caller().tenant, after=after, limit=limit)
+
+        page, token = await page_of(request, read)
+        return pb.ListTokensResponse(tokens=map(_token, page), next_page_token=token)
 
     async def DeleteToken(self, request: pb.DeleteTokenRequest, context: Any) -> pb.DeleteTokenResponse:
         """Takes a token back."""

@@ -10,8 +10,7 @@ from services.core.engine.bulk_job import BulkJobs, BulkRequest
 from services.core.rpc.call_context import caller, current_call
 from services.core.rpc.convert_bulk import bulk_action, bulk_job, bulk_run_filter
 from services.core.rpc.convert_run import id_of
-from services.core.rpc.id_paging import id_after, id_token
-from services.core.rpc.paging import page_size
+from services.core.rpc.id_paging import page_of
 from services.core.runtime.ids import ulid_text
 
 
@@ -42,14 +41,11 @@ class BulkMethods:
 
     async def ListBulkJobs(self, request: pb.ListBulkJobsRequest, context: Any) -> pb.ListBulkJobsResponse:
         """A page of jobs, newest first."""
-        size = page_size(request.page_size)
-        after = id_after(request)
-        found = await self._jobs.page(caller().tenant, request.project, after=after, limit=size + 1)
-        page = found[:size]
-        return pb.ListBulkJobsResponse(
-            jobs=map(bulk_job, page),
-            next_page_token=id_token(request, page[-1].id if len(found) > size else None),
+        page, token = await page_of(
+            request,
+            lambda after, limit: self._jobs.page(caller().tenant, request.project, after=after, limit=limit),
         )
+        return pb.ListBulkJobsResponse(jobs=map(bulk_job, page), next_page_token=token)
 
     async def StopBulkJob(self, request: pb.StopBulkJobRequest, context: Any) -> pb.StopBulkJobResponse:
         """Stops a job."""

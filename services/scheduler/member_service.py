@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from runr.workflows.v1 import access_service_pb2 as pb
 
@@ -11,7 +12,7 @@ from services.core.engine.members import add_member, change_role, found_tenant, 
 from services.core.rpc import paging
 from services.core.rpc.call_context import caller
 from services.core.rpc.convert import timestamp
-from services.core.rpc.id_paging import id_after, id_token
+from services.core.rpc.id_paging import page_of
 from services.core.runtime.ids import UlidFactory, ulid_text, ulid_uuid
 from services.core.store.database import Database
 from services.core.store.members import JoinedTenant, MemberRow, list_members, one_tenant, tenants_of
@@ -26,15 +27,13 @@ class MemberMethods:
 
     async def ListMembers(self, request: pb.ListMembersRequest, context: Any) -> pb.ListMembersResponse:
         """A page of members in the order of their joining."""
-        size = paging.page_size(request.page_size)
-        after = id_after(request)
-        async with self._database.connection() as connection:
-            rows = await list_members(connection, caller().tenant, after=after, limit=size + 1)
-        page = rows[:size]
-        return pb.ListMembersResponse(
-            members=map(_member, page),
-            next_page_token=id_token(request, page[-1].id if len(rows) > size else None),
-        )
+
+        async def read(after: UUID | None, limit: int) -> list[MemberRow]:
+            async with self._database.connection() as connection:
+                return await list_members(connection, caller().tenant, after=after, limit=limit)
+
+        page, token = await page_of(request, read)
+        return pb.ListMembersResponse(members=map(_member, page), next_page_token=token)
 
     async def AddMember(self, request: pb.AddMemberRequest, context: Any) -> pb.AddMemberResponse:
         """Makes a user a member."""
