@@ -67,7 +67,7 @@ export function sleepUntilCall(userId: string, when: Date | string): StepCall {
   return { op: "sleep", userId, fields: { until: timeField(when, "when") } };
 }
 
-/** `step.waitForEvent`: the engine judges name and expressions; `lookback` may also be `"run"`. */
+/** `step.waitForEvent`; `lookback` may also be `"run"`. Name and expressions are judged in `asked.ts`. */
 export function waitCall(userId: string, options: WaitOptions): StepCall {
   const given = optionsOf(options, "{ event: 'order.shipped' }", ["event", "match", "if", "timeout", "lookback"]);
   const fields: Record<string, unknown> = { event: text(given["event"], "event") };
@@ -75,7 +75,7 @@ export function waitCall(userId: string, options: WaitOptions): StepCall {
   if (given["if"] !== undefined) fields["if"] = text(given["if"], "if");
   if (given["timeout"] !== undefined) fields["timeout"] = durationField(given["timeout"], "timeout");
   const lookback = given["lookback"];
-  if (lookback !== undefined) fields["lookback"] = lookback === "run" ? "run" : durationField(lookback, "lookback");
+  if (lookback !== undefined) fields["lookback"] = lookback === "run" ? "run" : durationField(lookback, "lookback", { zero: true });
   return { op: "wait_for_event", userId, fields };
 }
 
@@ -153,10 +153,12 @@ function optionsOf(options: unknown, like: string, allowed: readonly string[]): 
 function eventOf(item: unknown, index: number): Record<string, unknown> {
   const event = typeof item === "object" && item !== null ? (item as Record<string, unknown>) : {};
   if (typeof event["name"] !== "string") {
-    throw new StepArgumentError(`events[${index}]: an object with a name, like { name: 'order.paid', data: {} }`);
+    const like = "{ name: 'order.paid', data: {} }";
+    throw new StepArgumentError(`events[${index}]: an object with a name, like ${like}, not ${shown(item)}`);
   }
+  const given = Object.fromEntries(Object.entries(event).filter(([, value]) => value != null));
   const ts = event["ts"];
-  return ts instanceof Date ? { ...event, ts: Date.parse(timeField(ts, `events[${index}].ts`)) } : event;
+  return ts instanceof Date ? { ...given, ts: Date.parse(timeField(ts, `events[${index}].ts`)) } : given;
 }
 
 function text(value: unknown, name: string): string {

@@ -10,6 +10,7 @@ export {
   NonRetriableError,
   RetryAfterError,
   SerializationError,
+  SettingsError,
   StepArgumentError,
   StepError,
   StepNotAwaitedError,

@@ -1,16 +1,17 @@
 /**
  * Workflow definitions: the options of `wf.workflow`, checked when it is called (engine section 1).
  *
- * All but time zones, which the engine judges at sync: it may know others than the runtime.
+ * What the engine takes is taken, and what it refuses is refused, in all but time zones: it may know others than the
+ * runtime.
  */
 
-import { parseDuration } from "./duration.js";
+import { MAX_MS, parseDuration } from "./duration.js";
 import { DefinitionError } from "./errors.js";
 import { cronFault } from "./rules/cron.js";
-import { listenerFault, senderFault } from "./rules/event-names.js";
+import { listenerFault, streamFault } from "./rules/event-names.js";
 import { parse, parseMatch, parseOfEvent } from "./rules/expression.js";
 import { ExpressionError } from "./rules/tokens.js";
-import { shown, typeName } from "./shown.js";
+import { faulty, shown, typeName } from "./shown.js";
 
 type Options = Readonly<Record<string, unknown>>;
 /** Adds the faults of a value at a path. */
@@ -19,18 +20,26 @@ type Check = (value: unknown, path: string, faults: string[]) => void;
 const LONGEST_TEXT = 1000;
 const DAY_MS = 86_400_000;
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/;
+const ZONE = /^[A-Za-z0-9+_-]+(?:\/[A-Za-z0-9+_-]+)*$/;
 const RESERVED = ["app", "sync"];
+/** Options of the product that this version does not have. */
+const NOT_YET = ["priority", "rateLimit", "throttle", "debounce", "batch", "singleton", "onFailure"];
 /** What a trigger of each kind may have. */
 const TRIGGERS: Readonly<Record<string, Readonly<Record<string, Check>>>> = {
-  event: { event: ruled(listenerFault), if: expression(parse) },
-  cron: { cron: ruled(cronFault), timezone: text, catchUp: oneOf(["latest", "all", "none"]) },
-  queue: { queue: ruled((stream) => senderFault(`queue/${stream}`)) },
+  event: { event: named(listenerFault), if: expression(parse) },
+  cron: { cron: shownIn(cronFault), timezone, catchUp: oneOf(["latest", "all", "none"]) },
+  queue: { queue: named(streamFault) },
 };
+const LIMIT: Readonly<Record<string, Check>> = { limit: integer(1, 10_000), key: expression(parseOfEvent) };
 const CANCEL: Readonly<Record<string, Check>> = {
-  event: ruled(listenerFault),
+  event: named(listenerFault),
   match: expression(parseMatch),
   if: expression(parse),
-  timeout: duration(1, 366 * DAY_MS, "up to 366d"),
+  timeout: duration(1, MAX_MS, "longer than zero"),
+};
+const CHECKPOINT: Readonly<Record<string, Check>> = {
+  maxSteps: integer(1, 1000),
+  maxTime: duration(1, 300_000, "longer than zero and up to 5m"),
 };
 const SNAKE: Readonly<Record<string, string>> = {
   cancelOn: "cancel_on",
@@ -56,14 +65,15 @@ const CHECKS: Readonly<Record<string, Check>> = {
  * Throws DefinitionError with every fault found.
  */
 export function buildDefinition(name: unknown, options: unknown, fn: unknown): Record<string, unknown> {
-  const faults = nameFaults(name);
+  const nameFault = workflowNameFault(name);
+  const faults = nameFault === null ? [] : [`name: ${faulty(name, nameFault)}`];
   const given: Record<string, unknown> = {};
   if (isObject(options)) {
     for (const [key, value] of Object.entries(options)) {
       const check = Object.hasOwn(CHECKS, key) ? CHECKS[key] : undefined;
-      if (value == null) continue;
-      if (check === undefined) faults.push(`${key}: unknown; allowed are ${Object.keys(CHECKS).join(", ")}`);
-      else check(value, key, faults);
+      const told = NOT_YET.includes(key.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase())) ? "is not supported yet" : "unknown";
+      if (check === undefined) faults.push(`${key}: ${told}; allowed are ${Object.keys(CHECKS).join(", ")}`);
+      else if (value != null) check(value, key, faults);
       given[key] = value;
     }
   } else faults.push(`options: an object like { triggers: [{ event: 'order.created' }] }, not ${typeName(options)}`);
@@ -72,11 +82,12 @@ export function buildDefinition(name: unknown, options: unknown, fn: unknown): R
   return { name, ...(plain(given) as object) };
 }
 
-function nameFaults(name: unknown): string[] {
+/** Why no workflow may have this name; null if one may. */
+export function workflowNameFault(name: unknown): string | null {
   if (typeof name !== "string" || !NAME.test(name)) {
-    return ["name: 1 to 100 letters, digits and . _ -, beginning with a letter or digit"];
+    return "1 to 100 letters, digits and . _ - beginning with a letter or digit";
   }
-  return RESERVED.includes(name) ? [`name: ${shown(name)} is reserved`] : [];
+  return RESERVED.includes(name) ? `${shown(name)} is reserved` : null;
 }
 
 function functionFaults(fn: unknown): string[] {
@@ -88,18 +99,26 @@ function functionFaults(fn: unknown): string[] {
 }
 
 function description(value: unknown, path: string, faults: string[]): void {
-  if (typeof value !== "string" || [...value].length > 1000) faults.push(`${path}: a text of at most 1,000 characters`);
-  else if (value.includes("\0") || !value.isWellFormed()) faults.push(`${path}: no NUL and no lone surrogates`);
+  if (typeof value !== "string" || [...value].length > 1000) {
+    faults.push(`${path}: a text of at most 1,000 characters, not ${described(value)}`);
+  } else if (value.includes("\0") || !value.isWellFormed()) {
+    faults.push(`${path}: a text without NUL and lone surrogates, not ${shown(value, 50)}`);
+  }
 }
 
 function trigger(value: unknown, path: string, faults: string[]): void {
   const kinds = isObject(value) ? Object.keys(TRIGGERS).filter((kind) => value[kind] != null) : [];
   const [kind] = kinds;
   if (!isObject(value) || kind === undefined || kinds.length !== 1) {
-    faults.push(`${path}: an object with exactly one of event, cron and queue, like { event: 'order.created' }`);
+    const like = "{ event: 'order.created' }";
+    faults.push(
+      `${path}: an object with exactly one of event, cron and queue, like ${like}, not ${shown(value, 50)}`,
+    );
     return;
   }
-  members(value, path, TRIGGERS[kind] ?? {}, faults);
+  // What another kind would have may be there and be nothing.
+  const given = Object.entries(value).filter(([key, item]) => item != null || !Object.hasOwn(TRIGGERS, key));
+  members(Object.fromEntries(given), path, TRIGGERS[kind] ?? {}, faults);
 }
 
 function concurrency(value: unknown, path: string, faults: string[]): void {
@@ -107,34 +126,37 @@ function concurrency(value: unknown, path: string, faults: string[]): void {
 }
 
 function limit(value: unknown, path: string, faults: string[]): void {
-  if (!isObject(value)) {
-    integer(1, 10_000)(value, path, faults);
-    return;
+  if (typeof value === "number" && Number.isInteger(value)) LIMIT["limit"]?.(value, `${path}.limit`, faults);
+  else if (isObject(value)) required(value, path, "limit", LIMIT, faults);
+  else {
+    const like = "{ limit: 5, key: 'event.data.customer_id' }";
+    faults.push(`${path}: an integer from 1 to 10,000, or an object like ${like}, not ${shown(value, 50)}`);
   }
-  integer(1, 10_000)(value["limit"], `${path}.limit`, faults);
-  unknown(value, path, ["limit", "key"], faults);
-  if (value["key"] != null) expression(parseOfEvent)(value["key"], `${path}.key`, faults);
 }
 
 function cancel(value: unknown, path: string, faults: string[]): void {
-  if (!isObject(value)) {
-    faults.push(`${path}: an object like { event: 'order.cancelled', match: 'data.order_id' }`);
-    return;
+  if (isObject(value)) required(value, path, "event", CANCEL, faults);
+  else {
+    const like = "{ event: 'order.cancelled', match: 'data.order_id' }";
+    faults.push(`${path}: an object like ${like}, not ${shown(value, 50)}`);
   }
-  if (value["event"] == null) text(value["event"], `${path}.event`, faults);
-  members(value, path, CANCEL, faults);
 }
 
 function checkpoint(value: unknown, path: string, faults: string[]): void {
-  if (!isObject(value)) {
-    faults.push(`${path}: an object like { maxSteps: 50, maxTime: '5s' }`);
-    return;
-  }
-  unknown(value, path, ["maxSteps", "maxTime"], faults);
-  integer(1, 1000)(value["maxSteps"], `${path}.maxSteps`, faults);
-  if (value["maxTime"] != null) {
-    duration(1, 300_000, "longer than zero and up to 5m")(value["maxTime"], `${path}.maxTime`, faults);
-  }
+  if (isObject(value)) required(value, path, "maxSteps", CHECKPOINT, faults);
+  else faults.push(`${path}: an object like { maxSteps: 50, maxTime: '5s' }, not ${shown(value, 50)}`);
+}
+
+/** As `members`; the member of this name must be there. */
+function required(
+  value: Options,
+  path: string,
+  name: string,
+  checks: Readonly<Record<string, Check>>,
+  faults: string[],
+): void {
+  if (value[name] == null) checks[name]?.(value[name], `${path}.${name}`, faults);
+  members(value, path, checks, faults);
 }
 
 /** Checks the members of an object that are given, and refuses others. */
@@ -147,9 +169,12 @@ function members(value: Options, path: string, checks: Readonly<Record<string, C
 
 function each(most: number, check: Check): Check {
   return (value, path, faults) => {
-    if (!Array.isArray(value)) faults.push(`${path}: a list, not ${typeName(value)}`);
-    else if (value.length > most) faults.push(`${path}: at most ${most} entries, not ${value.length}`);
-    else value.forEach((item, index) => check(item, `${path}[${index}]`, faults));
+    if (!Array.isArray(value)) {
+      faults.push(`${path}: a list, not ${shown(value, 50)}`);
+      return;
+    }
+    if (value.length > most) faults.push(`${path}: at most ${most} entries, not ${value.length}`);
+    value.slice(0, most).forEach((item, index) => check(item, `${path}[${index}]`, faults));
   };
 }
 
@@ -159,33 +184,51 @@ function unknown(item: Options, path: string, allowed: readonly string[], faults
   }
 }
 
-function text(value: unknown, path: string, faults: string[]): void {
-  if (typeof value !== "string" || value === "" || [...value].length > LONGEST_TEXT) {
-    faults.push(`${path}: a non-empty text of at most 1,000 characters`);
-  }
+/** A name that keeps to a rule of the engine, which says what is wrong, or null. */
+function named(faultOf: (value: unknown) => string | null): Check {
+  return (value, path, faults) => {
+    const fault = value == null ? "the name of an event" : faultOf(value);
+    if (fault !== null) faults.push(`${path}: ${faulty(value, fault)}`);
+  };
 }
 
-/** A text that keeps to a rule of the engine, which says what is wrong, or null. */
-function ruled(faultOf: (value: string) => string | null): Check {
+/** A text that keeps to such a rule, and is shown with what is wrong. */
+function shownIn(faultOf: (value: string) => string | null): Check {
   return (value, path, faults) => {
-    const before = faults.length;
-    text(value, path, faults);
-    if (faults.length > before) return;
-    const fault = faultOf(value as string);
-    if (fault !== null) faults.push(`${path}: ${fault}`);
+    if (typeof value !== "string" || value === "" || [...value].length > LONGEST_TEXT) {
+      faults.push(`${path}: a non-empty text of at most 1,000 characters, not ${described(value)}`);
+      return;
+    }
+    const fault = faultOf(value);
+    if (fault !== null) faults.push(`${path}: ${fault}, in ${shown(value)}`);
   };
 }
 
 function expression(read: (value: string) => unknown): Check {
-  return ruled((value) => {
-    try {
-      read(value);
-      return null;
-    } catch (error) {
-      if (error instanceof ExpressionError) return error.message;
-      throw error;
-    }
-  });
+  return shownIn((value) => expressionFault(read, value));
+}
+
+/** Why the engine refuses an expression; null if it does not. */
+export function expressionFault(read: (value: string) => unknown, value: string): string | null {
+  try {
+    read(value);
+    return null;
+  } catch (error) {
+    if (error instanceof ExpressionError) return error.message;
+    throw error;
+  }
+}
+
+function timezone(value: unknown, path: string, faults: string[]): void {
+  if (typeof value === "string" && ZONE.test(value)) return;
+  const allowed = "an IANA timezone, exactly spelled, such as Europe/Istanbul or UTC";
+  faults.push(`${path}: ${allowed}, not ${shown(value, 50)}`);
+}
+
+/** A value of which the size may be what is wrong. */
+function described(value: unknown): string {
+  if (typeof value !== "string") return shown(value, 50);
+  return value === "" ? "an empty one" : `${[...value].length.toLocaleString("en")} characters`;
 }
 
 function oneOf(allowed: readonly string[]): Check {

@@ -13,6 +13,7 @@
  *     └── TypeError
  *         ├── DefinitionError     the options of a workflow break a rule
  *         ├── StepArgumentError   the arguments of a step call break a rule
+ *         ├── SettingsError       a setting of `wf.serve()` or of a client is missing or wrong
  *         └── SerializationError  a value that JSON cannot hold
  */
 
@@ -125,6 +126,20 @@ export class DefinitionError extends TypeError {
 /** The arguments of a step call break a rule. Thrown before anything runs; not retried. */
 export class StepArgumentError extends TypeError {
   override name = "StepArgumentError";
+}
+
+/**
+ * A setting is missing or wrong: an option, or the variable in its place. The message names it.
+ *
+ * It has no stack: a wrong setting has no place in the code, and a program that does not catch it ends with the message.
+ */
+export class SettingsError extends TypeError {
+  override name = "SettingsError";
+
+  constructor(message: string) {
+    super(message);
+    Object.defineProperty(this, "stack", { value: `${this.name}: ${message}`, writable: true, configurable: true });
+  }
 }
 
 /** A value cannot be held by JSON. The message names the place and the type; not retried. */

@@ -1,6 +1,7 @@
 /** Protocol v1 without I/O: envelope, requests, answers (protocol sections 1, 2 and 4). */
 
 import { environment } from "./environment.js";
+import { SettingsError } from "./errors.js";
 import type { Event } from "./event.js";
 import { BadRequest, BodyTooLarge } from "./refusal.js";
 import { shown } from "./shown.js";
@@ -14,11 +15,11 @@ export const SIGNATURE_HEADER = "x-runr-signature";
 const CAPABILITIES = ["dry", "max_ops"];
 const SDK = { name: "@runr/workflows", language: "typescript", version: SDK_VERSION };
 
-/** Throws when the platform has set RUNR_WORKFLOW_PROTOCOL to what this SDK does not speak. */
+/** Throws SettingsError when the platform has set RUNR_WORKFLOW_PROTOCOL to what this SDK does not speak. */
 export function checkVersion(): void {
   const given = environment(VERSION_VARIABLE) ?? "";
   if (given !== "" && given !== VERSION) {
-    throw new TypeError(
+    throw new SettingsError(
       `${VERSION_VARIABLE} is ${JSON.stringify(given.slice(0, 100))}, and this SDK (${SDK_VERSION}) speaks ${VERSION} only: ` +
         `install the SDK for that protocol, or set the variable to ${VERSION}`,
     );

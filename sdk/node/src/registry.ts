@@ -2,7 +2,6 @@
 
 import { buildDefinition } from "./definition.js";
 import { Endpoint } from "./endpoint.js";
-import { environment } from "./environment.js";
 import { DefinitionError } from "./errors.js";
 import type { EventMap } from "./event.js";
 import { type RequestHeaders, answerHeaders } from "./headers.js";
@@ -12,11 +11,10 @@ import { Pipeline } from "./pipeline.js";
 import { type Answer, checkVersion } from "./protocol.js";
 import { type FaasResult, answerFaas } from "./serving/faas.js";
 import { answerFetch } from "./serving/fetch.js";
+import { KEY_VARIABLE, SigningKeys } from "./signing-keys.js";
 import type { EventName } from "./step.js";
+import { zoneDoubts } from "./time-zones.js";
 import type { Trigger, TriggerEvent, Workflow, WorkflowFunction, WorkflowOptions } from "./workflow.js";
-
-const KEY_VARIABLE = "RUNR_WORKFLOW_SIGNING_KEY";
-const FALLBACK_VARIABLE = "RUNR_WORKFLOW_SIGNING_KEY_FALLBACK";
 
 export interface WorkflowsOptions {
   /** RUNR_WORKFLOW_SIGNING_KEY by default, read on each request, never at import. */
@@ -47,22 +45,22 @@ export class Registry<Events extends EventMap = Record<string, Record<string, an
   }
 
   readonly #workflows = new Map<string, Workflow>();
-  readonly #keys: readonly (readonly [given: string | undefined, variable: string])[];
+  readonly #keys: SigningKeys;
   readonly #endpoint: Endpoint;
   /** Where the SDK writes. */
   protected readonly logger: Logger;
 
-  /** Throws when RUNR_WORKFLOW_PROTOCOL is set to another protocol than v1: better than at the first request. */
+  /**
+   * Throws SettingsError, a TypeError, when RUNR_WORKFLOW_PROTOCOL is set to another protocol than v1, and for a key that
+   * is no text: better than at the first request. A key that looks like none an engine has made is told in the log.
+   */
   constructor(options: WorkflowsOptions = {}) {
     checkVersion();
-    this.#keys = [
-      [options.signingKey, KEY_VARIABLE],
-      [options.signingKeyFallback, FALLBACK_VARIABLE],
-    ];
     this.logger = options.logger ?? console;
+    this.#keys = new SigningKeys(options, this.logger);
     this.#endpoint = new Endpoint({
       workflows: this.#workflows,
-      keys: () => this.#signingKeys(),
+      keys: () => this.#keys.now(),
       clock: options.clock ?? (() => Date.now() / 1000),
       logger: this.logger,
       captureInput: options.captureInput ?? true,
@@ -83,6 +81,7 @@ export class Registry<Events extends EventMap = Record<string, Record<string, an
   ): Workflow<TriggerEvent<Events, Triggers>["data"], Output> {
     const definition = buildDefinition(name, options, fn);
     if (this.#workflows.has(name)) throw new DefinitionError(name, ["name: a workflow is already registered under it"]);
+    for (const doubt of zoneDoubts(definition)) this.logger.warn(`workflow ${name}: ${doubt}`);
     const workflow: Workflow = { name, definition, fn };
     this.#workflows.set(name, workflow);
     return workflow;
@@ -126,10 +125,6 @@ export class Registry<Events extends EventMap = Record<string, Record<string, an
 
   /** The variable of the signing key, if there is no key: then every request will be refused. */
   protected get missingKey(): string | null {
-    return this.#signingKeys().every((key) => key === "") ? KEY_VARIABLE : null;
-  }
-
-  #signingKeys(): string[] {
-    return this.#keys.map(([given, variable]) => given ?? environment(variable) ?? "");
+    return this.#keys.now().every((key) => key === "") ? KEY_VARIABLE : null;
   }
 }

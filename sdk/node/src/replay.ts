@@ -12,6 +12,7 @@
  */
 
 import { AnswerOps, ONE_OP } from "./answer-ops.js";
+import { refuseBadFields } from "./asked.js";
 import { type StepCall, storedAs } from "./calls.js";
 import { Drain } from "./drain.js";
 import { InvokeError, NestedStepError, StepError, StepNotAwaitedError, UnknownStepStatusError } from "./errors.js";
@@ -264,7 +265,7 @@ export class Replay {
     else this.fail(new UnknownStepStatusError(stepId, stored.status));
   }
 
-  /** A step without a result: executed, or the end of the answer. Rejects if its fields cannot be held by JSON. */
+  /** A step without a result: executed, or the end of the answer. Rejects if the engine would not take its fields. */
   #own({ call, stepId, resolve, reject }: Turn): void {
     if (call.body !== undefined) {
       this.#owner = stepId;
@@ -283,6 +284,7 @@ export class Replay {
     if (call.op === "sleep") this.askedAt = Date.now() + 1;
     let plain: Made;
     try {
+      refuseBadFields(call);
       plain = made(call.fields);
     } catch (error) {
       this.#settle.push(() => reject(error));

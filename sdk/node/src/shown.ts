@@ -4,6 +4,12 @@ export function shown(value: unknown, most = 100): string {
   return text.length > most ? `${text.slice(0, most)}…` : text;
 }
 
+/** A fault that names the value too. */
+export function faulty(value: unknown, fault: string): string {
+  if (/^['"]/.test(fault)) return fault;
+  return fault.includes(", ") ? `${fault} (${shown(value, 50)})` : `${fault}, not ${shown(value, 50)}`;
+}
+
 /** The name of the type of a value: `null`, `string`, `Date`, `Invoice`. */
 export function typeName(value: unknown): string {
   if (value === null || typeof value !== "object") return value === null ? "null" : typeof value;

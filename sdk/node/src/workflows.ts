@@ -1,12 +1,9 @@
 /** `Workflows`: the registry of a project's workflows, with a server of node:http. */
 
-import { environment } from "./environment.js";
 import type { EventMap } from "./event.js";
 import { Registry } from "./registry.js";
+import { portOf } from "./serving/port.js";
 import type { ServeOptions } from "./serving/serve-options.js";
-
-/** Not 8080, where the engine listens by default. */
-const DEFAULT_PORT = 8000;
 
 /**
  * The workflows of one project.
@@ -17,16 +14,16 @@ export class Workflows<Events extends EventMap = Record<string, Record<string, a
   /**
    * Serves with node:http until SIGTERM or SIGINT, then finishes the requests in flight within `grace` seconds (30).
    *
-   * Writes one line to stderr when it listens. Rejects, with a sentence, for a port that is taken. On all interfaces by
-   * default, because a container is reached from outside and every request must be signed. `port` defaults to the
-   * variable PORT, else 8000.
+   * Writes one line to stderr when it listens. Rejects with SettingsError for a port that is taken, or is none. On all
+   * interfaces by default, because a container is reached from outside and every request must be signed. `port` defaults
+   * to the variable PORT, else 8000.
    */
   async serve(options: ServeOptions = {}): Promise<void> {
     if (this.missingKey !== null) {
       this.logger.warn(`no signing key is set (${this.missingKey}): every request will be refused with 500`);
     }
     const { serve } = await import("./serving/server.js");
-    const port = options.port ?? Number(environment("PORT") || DEFAULT_PORT);
+    const port = portOf(options.port);
     await serve((body, headers) => this.handleRequest(body, headers), this.names, this.logger, { ...options, port });
   }
 }

@@ -45,6 +45,17 @@ test("wrong arguments of steps are refused before anything runs, and not retried
     [(step) => step.sendEvent("a", []), /events: an event or a list of 1 to 100/],
     [(step) => step.sendEvent("a", [{ name: "a" }, {}]), /events\[1\]: an object with a name/],
     [(step) => step.options({ retries: 21 }), /retries: an integer from 0 to 20/],
+    [(step) => step.waitForEvent("a", { event: "a b" }), /^event: 'a b' may hold only letters/],
+    [(step) => step.waitForEvent("a", { event: "runr/cron" }), /^event: of the platform's events only .*"runr\/cron"/],
+    [(step) => step.waitForEvent("a", { event: "x".repeat(201) }), /^event: must have 1–200 characters, it has 201/],
+    [(step) => step.waitForEvent("a", { event: "a", match: "id ==" }), /^match: at character 4: .*, in "id =="$/],
+    [(step) => step.waitForEvent("a", { event: "a", if: "async.x = 1" }), /^if: at character 9: .*, in "async.x = 1"$/],
+    [(step) => step.invoke("a", { workflow: "app" }), /^workflow: "app" is reserved$/],
+    [(step) => step.invoke("a", { workflow: "a b" }), /^workflow: 1 to 100 letters, .*"a b"/],
+    [(step) => step.sendEvent("a", { name: "runr/x" }), /^events\[0\].name: names under runr\/ are reserved .*"runr\/x"/],
+    [(step) => step.sendEvent("a", { name: "a", data: [1] }), /^events\[0\].data: an object, not \[1\]$/],
+    [(step) => step.sendEvent("a", { name: "a", id: "é".repeat(128) }), /^events\[0\].id: a string of 1–255 bytes/],
+    [(step) => step.sendEvent("a", { name: "a", ts: 1.5 }), /^events\[0\].ts: a Date, or unix time .*not 1.5|\(1.5\)/],
     [(step) => step.sendEvent("a", { name: "a", data: { n: 1n } }), /bigint/],
   ];
   for (const [call, message] of wrong) {
@@ -53,6 +64,28 @@ test("wrong arguments of steps are refused before anything runs, and not retried
     assert.equal(op["non_retriable"], true, String(call));
     assert.match(op["error"].message, message);
   }
+});
+
+test("what the engine takes is not refused", async () => {
+  const wait = await invoke(async (_ctx, step) =>
+    step.waitForEvent("a", { event: "runr/run.failed", if: "async.data.x == event.data.x", lookback: 0 }),
+  );
+  const sent = await invoke(async (_ctx, step: Step<any>) =>
+    step.sendEvent("a", { name: "a/b:c", data: null, id: "i", ts: new Date(5) } as any),
+  );
+
+  assert.deepEqual([wait["event"], wait["lookback"]], ["runr/run.failed", 0]);
+  assert.deepEqual(sent["events"], [{ name: "a/b:c", id: "i", ts: 5 }]);
+});
+
+test("what a run has passed stays as it was", async () => {
+  const error = { name: "InvalidStep", message: "as the engine has refused it" };
+  const op = await invoke(
+    async (_ctx, step) => step.waitForEvent("a", { event: "no blanks" }).catch((caught) => (caught as Error).name),
+    { a: { status: "failed", error } },
+  );
+
+  assert.equal(op["output"], "InvalidStep");
 });
 
 test("times are sent as UTC", async () => {

@@ -273,7 +273,7 @@ test("middleware encodes what is sent and decodes what is read", async () => {
 });
 
 test("a client needs a URL and a token", () => {
-  assert.throws(() => new Client({ token: "t" }), /^TypeError: url: that of the API, like .*RUNR_API_URL/);
-  assert.throws(() => new Client({ url: "api.test", token: "t" }), /^TypeError: url: /);
-  assert.throws(() => new Client({ url: "https://api.test" }), /^TypeError: token: one of the API, or RUNR_TOKEN/);
+  assert.throws(() => new Client({ token: "t" }), /^SettingsError: url: that of the API, like .*RUNR_API_URL/);
+  assert.throws(() => new Client({ url: "api.test", token: "t" }), /^SettingsError: url: /);
+  assert.throws(() => new Client({ url: "https://api.test" }), /^SettingsError: token: one of the API, or RUNR_TOKEN/);
 });

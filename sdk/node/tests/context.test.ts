@@ -80,7 +80,7 @@ test("another protocol than v1 is refused at the start", () => {
   for (const given of ["", "v1"]) assert.deepEqual(start(given), []);
   for (const given of ["v2", "V1", "1", " v1"]) {
     assert.throws(() => start(given), {
-      name: "TypeError",
+      name: "SettingsError",
       message: new RegExp(`^RUNR_WORKFLOW_PROTOCOL is "${given}", .* speaks v1 only`),
     });
   }

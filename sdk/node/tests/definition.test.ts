@@ -88,14 +88,14 @@ test("every fault is named, with its path", () => {
       "triggers[3]",
       "retries",
       "timeout",
-      "concurrency.limit",
       "concurrency.keys",
+      "concurrency.limit",
       "idempotency",
       "cancelOn[0].event",
       "cancelOn[0].timeout",
       "description",
-      "checkpoint.steps",
       "checkpoint.maxSteps",
+      "checkpoint.steps",
       "checkpoint.maxTime",
       "retires",
       "function",
@@ -114,7 +114,7 @@ test("names, functions and options are checked", () => {
   assert.match(faults("a", { checkpoint: 5 })[0] ?? "", /^checkpoint: an object like/);
   assert.match(faults("a", { checkpoint: { maxSteps: 1001 } })[0] ?? "", /^checkpoint.maxSteps: an integer from 1/);
   assert.deepEqual(faults("a", { checkpoint: { maxSteps: 1000, maxTime: undefined } }), []);
-  assert.match(faults("a", { triggers: "a" })[0] ?? "", /^triggers: a list, not string/);
+  assert.match(faults("a", { triggers: "a" })[0] ?? "", /^triggers: a list, not "a"/);
 });
 
 test("expressions and names are judged as the engine judges them, each with its place", () => {
@@ -127,13 +127,13 @@ test("expressions and names are judged as the engine judges them, each with its 
 
   assert.deepEqual(found, [
     "triggers[0].event: 'a b' may hold only letters a–z and A–Z, digits and . _ : / -",
-    "triggers[1].if: at character 14: = is no operator, expected ==",
-    "triggers[2].event: of the platform's events only runr/run.cancelled, runr/run.completed, runr/run.failed, runr/run.timed_out are heard",
+    "triggers[1].if: at character 14: = is no operator, expected ==, in \"event.data.n = 1\"",
+    "triggers[2].event: of the platform's events only runr/run.cancelled, runr/run.completed, runr/run.failed, runr/run.timed_out are heard (\"runr/x\")",
     "triggers[3].queue: 'queue/a b' may hold only letters a–z and A–Z, digits and . _ : / -",
-    "idempotency: may only use event: there is no incoming event here",
-    "concurrency[0].key: at character 1: expected event, async, true, false or null, found 'data'",
-    "cancelOn[0].match: at character 4: expected '.', '[' or the end, found '=='",
-    "cancelOn[1].if: at character 6: expected an operator or the end, found 'false'",
+    "idempotency: may only use event: there is no incoming event here, in \"async.data.id\"",
+    "concurrency[0].key: at character 1: expected event, async, true, false or null, found 'data', in \"data.id\"",
+    "cancelOn[0].match: at character 4: expected '.', '[' or the end, found '==', in \"id ==\"",
+    "cancelOn[1].if: at character 6: expected an operator or the end, found 'false', in \"true false\"",
   ]);
 });
 
@@ -169,7 +169,9 @@ const REFUSED: [line: string, message: string][] = [
 
 test("cron lines are judged as the engine judges them, in its words", () => {
   const cron = (line: string): readonly string[] => faults("w", { triggers: [{ cron: line }] });
-  for (const [line, message] of REFUSED) assert.deepEqual(cron(line), [`triggers[0].cron: ${message}`]);
+  for (const [line, message] of REFUSED) {
+    assert.deepEqual(cron(line), [`triggers[0].cron: ${message}, in ${JSON.stringify(line)}`]);
+  }
   const { cases } = vectors("cron.json") as { cases: { id: string; expr: string; expected: unknown }[] };
   for (const { id, expr, expected } of cases) {
     // Time zones are the engine's to judge.
@@ -178,6 +180,58 @@ test("cron lines are judged as the engine judges them, in its words", () => {
   assert.ok(cases.length > 40);
   const [catchUp] = faults("w", { triggers: [{ cron: "* * * * *", catchUp: "never" }] });
   assert.equal(catchUp, 'triggers[0].catchUp: one of latest, all, none, not "never"');
+});
+
+/** An option, or a path to a fault, as this SDK spells it. */
+function camel(name: string): string {
+  return name.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());
+}
+
+function inCamel(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(inCamel);
+  if (typeof value !== "object" || value === null) return value;
+  return Object.fromEntries(Object.entries(value).map(([key, item]) => [camel(key), inCamel(item)]));
+}
+
+test("definitions.json: what the engine takes is taken, and what it refuses is refused at the same places", () => {
+  const { definitions } = vectors("definitions.json") as {
+    definitions: { id: string; definition: Record<string, unknown>; expected: "ok" | string[] }[];
+  };
+  for (const { id, definition, expected } of definitions) {
+    const { name, ...options } = definition;
+    const found = faults(name, inCamel(options)).map((fault) => fault.split(":")[0]);
+    assert.deepEqual(found.sort(), expected === "ok" ? [] : expected.map(camel).sort(), id);
+  }
+  assert.ok(definitions.length > 200);
+});
+
+test("an option that is not known, or not supported yet, is named with those that are", () => {
+  const allowed = "allowed are description, triggers, retries, timeout, concurrency, idempotency, cancelOn, checkpoint";
+  assert.deepEqual(faults("w", { priority: 3, rateLimit: undefined, on_failure: "x", retires: 3 }), [
+    `priority: is not supported yet; ${allowed}`,
+    `rateLimit: is not supported yet; ${allowed}`,
+    `on_failure: is not supported yet; ${allowed}`,
+    `retires: unknown; ${allowed}`,
+  ]);
+});
+
+test("faults show the value", () => {
+  assert.deepEqual(faults("a b", { retries: "three", checkpoint: 50, description: "x".repeat(1001), timeout: null }), [
+    'name: 1 to 100 letters, digits and . _ - beginning with a letter or digit ("a b")',
+    'retries: an integer from 0 to 20, not "three"',
+    "checkpoint: an object like { maxSteps: 50, maxTime: '5s' }, not 50",
+    "description: a text of at most 1,000 characters, not 1,001 characters",
+  ]);
+});
+
+test("a zone that this runtime does not know is a doubt", () => {
+  const logger = new Lines();
+  const workflows = registry({ logger });
+  const zones = ["Europe/Istanbul", "Europe/Istambul", undefined];
+  workflows.workflow("w", { triggers: zones.map((timezone) => ({ cron: "0 9 * * *", timezone })) }, () => 1);
+
+  assert.equal(logger.all.length, 1);
+  assert.match(String(logger.all[0]), /workflow w: triggers\[1\]\.timezone: this runtime knows no "Europe\/Istambul"; /);
 });
 
 test("names of events are those of the engine", () => {

@@ -6,7 +6,7 @@ import type { Logger } from "../src/logger.js";
 import { sign } from "../src/signature.js";
 import type { WorkflowFunction } from "../src/workflow.js";
 
-export const KEY = "wfsk_test_vectors";
+export const KEY = "wfsk_test_0123456789abcdef0123456789abcdef012345";
 export const NOW = 1_700_000_000;
 
 export type Op = Record<string, any>;

@@ -235,7 +235,7 @@ test("a run that is never answered times out, one that is cancelled takes its ch
   await assert.rejects(engine.cancel(late), /the run has ended already: cancelled/);
 });
 
-test("what the engine would refuse fails the step, by field and value", async () => {
+test("what the engine would refuse is refused, by field and value", async () => {
   const wf = registry();
   wf.workflow("w", {}, async (_ctx, step) => {
     const told = (error: unknown): string => `${(error as StepError).name}: ${(error as StepError).message}`;
@@ -251,11 +251,11 @@ test("what the engine would refuse fails the step, by field and value", async ()
   const run = await new TestEngine(wf).run("w");
 
   assert.deepEqual(run.output, [
-    'InvalidStep: wait_for_event "a": event "no blanks": \'no blanks\' may hold only letters a–z and A–Z, digits and . _ : / -',
-    'InvalidStep: wait_for_event "b": if "data.x == 1": at character 1: expected event, async, true, false or null, found \'data\'',
-    'InvalidStep: wait_for_event "c": match "order_id": at character 1: a match path begins with one of data, id, name, ts, as in data.order_id',
-    'InvalidStep: invoke "d": workflow "app" is not a workflow\'s name: 1 to 100 letters, digits and . _ -, a letter or digit first, and not app or sync',
-    'InvalidStep: send_event "e": events[0].name: names under runr/ are reserved for the platform',
+    "StepArgumentError: event: 'no blanks' may hold only letters a–z and A–Z, digits and . _ : / -",
+    "StepArgumentError: if: at character 1: expected event, async, true, false or null, found 'data', in \"data.x == 1\"",
+    'StepArgumentError: match: at character 1: a match path begins with one of data, id, name, ts, as in data.order_id, in "order_id"',
+    'StepArgumentError: workflow: "app" is reserved',
+    'StepArgumentError: events[0].name: names under runr/ are reserved for the platform, not "runr/x"',
     'TooLarge: step_completed "f": output has 1048578 bytes, 1048576 are allowed',
   ]);
 });

@@ -1,7 +1,5 @@
 /** The client of the REST API. */
 
-import { parseDuration } from "../duration.js";
-import { environment } from "../environment.js";
 import type { EventMap } from "../event.js";
 import type { Jsonified } from "../jsonified.js";
 import { Codecs } from "../pipeline.js";
@@ -9,6 +7,7 @@ import type { Outgoing } from "../step.js";
 import type { DataOfWorkflow, OutputOfWorkflow, Workflow } from "../workflow.js";
 import type { ClientOptions, EventFilter, RunFilter, SendOptions, StartOptions, Abortable } from "./options.js";
 import { RunHandle } from "./run-handle.js";
+import { clientSettings } from "./settings.js";
 import { Transport } from "./transport.js";
 import type { Run, SentEvent, StoredEvent } from "./views.js";
 
@@ -31,21 +30,9 @@ export class Client<Events extends EventMap = Record<string, Record<string, any>
   readonly #codecs: Codecs;
   readonly #project: string;
 
-  /** Throws TypeError without a URL or a token. */
+  /** Throws SettingsError, a TypeError, for what is wrong or missing. */
   constructor(options: ClientOptions = {}) {
-    const url = options.url ?? environment("RUNR_API_URL") ?? "";
-    const token = options.token ?? environment("RUNR_TOKEN") ?? "";
-    if (!/^https?:\/\/./.test(url))
-      throw new TypeError("url: that of the API, like http://127.0.0.1:8080, or RUNR_API_URL");
-    if (token === "") throw new TypeError("token: one of the API, or RUNR_TOKEN");
-    this.#transport = new Transport({
-      url,
-      token,
-      tenant: options.tenant,
-      retries: options.retries ?? 4,
-      timeoutMs: parseDuration(options.timeout ?? "30s"),
-      fetch: options.fetch ?? globalThis.fetch,
-    });
+    this.#transport = new Transport({ ...clientSettings(options), fetch: options.fetch ?? globalThis.fetch });
     this.#codecs = new Codecs(options.middleware ?? []);
     this.#project = encodeURIComponent(options.project ?? "default");
   }

@@ -20,7 +20,12 @@ export function senderFault(name: unknown): string | null {
   return name.startsWith("runr/") ? "names under runr/ are reserved for the platform" : null;
 }
 
-/** Why no wait may name this event; null if one may. */
+/** Why no stream may have this name; null if one may. Its messages come as the event `queue/<name>`. */
+export function streamFault(name: unknown): string | null {
+  return typeof name === "string" && name !== "" ? senderFault(`queue/${name}`) : "must be the name of a stream";
+}
+
+/** Why no trigger, wait or cancelOn may name this event; null if one may. */
 export function listenerFault(name: unknown): string | null {
   if (typeof name !== "string" || !name.startsWith("runr/")) return senderFault(name);
   return RUN_ENDS.includes(name) ? null : `of the platform's events only ${RUN_ENDS.join(", ")} are heard`;

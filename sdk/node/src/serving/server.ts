@@ -4,6 +4,7 @@ import { once } from "node:events";
 import { Server } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
 import { setTimeout } from "node:timers/promises";
+import { SettingsError } from "../errors.js";
 import type { Logger } from "../logger.js";
 import type { Handle } from "./handle.js";
 import { requestListener } from "./listener.js";
@@ -63,7 +64,7 @@ export async function serve(
   try {
     await once(server, "listening");
   } catch (error) {
-    throw new Error(cannotListen(error as NodeJS.ErrnoException, host, port), { cause: error });
+    throw new SettingsError(cannotListen(error as NodeJS.ErrnoException, host, port));
   }
   const address = server.address() as AddressInfo;
   const listed = names.length > 0 ? `workflows ${names.join(", ")}` : "no workflows";
