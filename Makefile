@@ -98,7 +98,8 @@ clean: ## Remove the environment and what tools have cached
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis sdk/node/node_modules sdk/node/build sdk/node/dist
 
 $(STAMP): $(RUNS)
-	$(PIP) --no-build-isolation -e proto -e '.[dev]' -e 'sdk/python[connect]'
+	@echo "installing what tests and checks need into $(VENV), this once"
+	@$(PIP) --no-build-isolation -e proto -e '.[dev]' -e 'sdk/python[connect]'
 	@touch $(STAMP)
 
 # Whoever only wants to see it run need not wait for what tests and checks need.
@@ -112,9 +113,10 @@ $(RUNS): pyproject.toml proto/pyproject.toml sdk/python/pyproject.toml constrain
 	    done; \
 	  done; \
 	  echo "no Python 3.11 or newer with venv was found; name one: make PYTHON=/path/to/python" >&2; exit 1; }
+	@echo "installing the services, Postgres, NATS and the SDK into $(VENV), this once: it takes about a minute"
 	@# The build backend comes from the constraints too, so builds run without isolation.
-	$(PIP) hatchling editables
-	$(PIP) --no-build-isolation -e proto -e '.[mcp]' -e 'sdk/python[connect]'
+	@$(PIP) hatchling editables
+	@$(PIP) --no-build-isolation -e proto -e '.[mcp]' -e 'sdk/python[connect]'
 	@touch $(RUNS)
 
 $(NODE_STAMP): sdk/node/package.json sdk/node/package-lock.json | $(STAMP)

@@ -69,8 +69,9 @@ class Demo:
 
     async def play(self) -> int:
         """From an empty folder to a completed run."""
+        self._say("starting Postgres, NATS and the four services in a temporary folder")
         async with self._stack() as stack, ApiClient(stack["api_url"], stack["token"]) as api:
-            self._say(f"the stack is up: {stack['api_url']} (Postgres, NATS and four services)")
+            self._say(f"the stack is up: {stack['api_url']}")
             async with self._function(api) as url:
                 synced = await register_function(api, url)
                 names = ", ".join(workflow["name"] for workflow in synced["workflows"])

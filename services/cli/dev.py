@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from services.cli.children import ChildRefused, Children, ChildSpec
+from services.cli.dev_checks import check_given, check_home
 from services.cli.failure import Failure
 from services.cli.forked import Forked
 from services.cli.function import check_function_url, follow_function
@@ -25,6 +26,7 @@ from services.core.runtime.parent import on_parent_death
 from services.core.runtime.python_child import python_command, python_environ
 from services.core.runtime.service import EXIT_OK, EXIT_USAGE
 from services.core.runtime.settings import LogSettings, ProcessSettings
+from services.core.store.connect_fault import CONNECT_FAULTS, connect_fault
 from services.core.store.migrate import MigrationMismatch, migrate
 from services.embedded.home import Home, is_free
 from services.embedded.stack import EmbeddedStack, StackFailed
@@ -61,12 +63,14 @@ class Dev:
     async def run(self, function: str | None) -> int:
         """Starts, prints where to look, waits for the stop."""
         self._check_port()
+        check_home(self._home)
         self._forked.open()  # it imports while the servers start
         # Before the inner try: a start that is refused must leave alone what the running stack has written.
         try:
             await self._open_servers()
             try:
                 await self._settle()
+                await check_given(self._given, self.environ)
                 await self._migrate()
                 await self._serve(function)
             finally:
@@ -81,6 +85,8 @@ class Dev:
     async def _migrate(self) -> None:
         try:
             await migrate(self.environ["DATABASE_URL"])
+        except CONNECT_FAULTS as error:
+            raise Failure(connect_fault(error, self.environ["DATABASE_URL"])) from None
         except MigrationMismatch as error:
             if self._given.get("DATABASE_URL"):
                 raise Failure(

@@ -11,13 +11,13 @@ import logging
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 import aiohttp
 
+from services.cli.addresses import bound, free_address
 from services.cli.children import ChildRefused, Children, ChildSpec
 from services.cli.serve import MANIFOLD as SERVICE
 from services.core.runtime.config import ConfigError, load
@@ -38,9 +38,8 @@ from services.core.runtime.settings import HEALTH_PORTS, ListenSettings, LogSett
 log = logging.getLogger(__name__)
 
 
-# The children of a parent that was killed hold the address until they have drained.
+# The children of a killed parent hold the address until they have drained; a stranger would share it in silence.
 _ADDRESS_S = 15.0
-_LOOK_S = 0.25
 _METRICS_S = 2.0
 
 
@@ -63,7 +62,9 @@ def serve_processes(count: int, environ: Mapping[str, str]) -> int:
     configure_logs(SERVICE, settings.logs)
     with asyncio.Runner(loop_factory=loop_factory()) as runner, ExitStack() as sockets:
         try:
-            address = runner.run(_free(settings.listen.grpc or settings.peers.executor))
+            address = runner.run(
+                free_address(settings.listen.grpc or settings.peers.executor, "RUNR_GRPC_ADDR", within_s=_ADDRESS_S)
+            )
             held = sockets.enter_context(shared_socket(address))
             listeners = [sockets.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         except OSError as error:
@@ -166,35 +167,9 @@ def _call_in(loop: asyncio.AbstractEventLoop, act: Callable[[str], None], reason
 
 def shared_socket(address: Address) -> socket.socket:
     """A socket that holds an address for processes that share it, and takes no connection itself. Raises OSError."""
-    held = _bound(address, socket.SO_REUSEADDR, socket.SO_REUSEPORT)
+    held = bound(address, socket.SO_REUSEADDR, socket.SO_REUSEPORT)
     log.debug("holding the address", extra={"address": str(address)})
     return held
-
-
-async def _free(address: Address) -> Address:
-    """The address, once nobody listens there: a stranger would share it in silence. Raises OSError."""
-    deadline = time.monotonic() + _ADDRESS_S
-    while True:
-        try:
-            _bound(address, socket.SO_REUSEADDR).close()
-            return address
-        except OSError as error:
-            if time.monotonic() > deadline:
-                raise OSError(f"cannot listen on {address}: {error}") from error
-        await asyncio.sleep(_LOOK_S)
-
-
-def _bound(address: Address, *options: int) -> socket.socket:
-    family, kind, protocol, _, place = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
-    made = socket.socket(family, kind, protocol)
-    try:
-        for option in options:
-            made.setsockopt(socket.SOL_SOCKET, option, 1)
-        made.bind(place)
-    except OSError:
-        made.close()
-        raise
-    return made
 
 
 def _spec(slot: int, listener: socket.socket, address: Address, environ: Mapping[str, str]) -> ChildSpec:

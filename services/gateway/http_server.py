@@ -9,6 +9,7 @@ from aiohttp import web
 
 from services.core.runtime.accepting import accept_no_more
 from services.core.runtime.lifecycle import Component
+from services.core.runtime.listen_fault import listen_fault
 from services.core.runtime.parse import Address
 from services.gateway.connection import Connection
 
@@ -59,15 +60,18 @@ class HttpServer(Component):
         return self._address
 
     async def start(self) -> None:
-        """Listens. Raises OSError when the address is taken."""
+        """Listens. Raises OSError, which names the address, when it is taken."""
         runner = web.AppRunner(self._app, handle_signals=False, shutdown_timeout=self._grace_s)
         self._app.on_response_prepare.append(self._part)
         await runner.setup()
         self._runner = runner
         # Not a site of aiohttp, whose end loses connections that are accepted at that moment.
-        self._server = await asyncio.get_running_loop().create_server(
-            self._connection, self._address.host, self._address.port, backlog=_BACKLOG
-        )
+        try:
+            self._server = await asyncio.get_running_loop().create_server(
+                self._connection, self._address.host, self._address.port, backlog=_BACKLOG
+            )
+        except OSError as error:
+            raise listen_fault(self._address, error, "RUNR_HTTP_ADDR") from error
         host, port = self._server.sockets[0].getsockname()[:2]
         self._address = Address(host=host, port=port)
 

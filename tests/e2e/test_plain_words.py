@@ -8,6 +8,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -62,10 +63,11 @@ def wrong(needs: Needs) -> list[tuple[str, str]]:
     ]
 
 
-def test_a_database_that_refuses_is_told_in_a_sentence(needs: Needs) -> None:
+def test_a_database_that_refuses_is_told_in_a_sentence(needs: Needs, tmp_path: Path) -> None:
     for url, said in wrong(needs):
-        for arguments in (["migrate"], ["serve", "scheduler"]):
-            ended = runr(*arguments, DATABASE_URL=url, NATS_URL=needs.nats, RUNR_ENCRYPTION_KEY=KEY)
+        for arguments in (["migrate"], ["serve", "scheduler"], ["dev"]):
+            settings = {"NATS_URL": needs.nats, "RUNR_ENCRYPTION_KEY": KEY, "RUNR_HOME": str(tmp_path / "home")}
+            ended = runr(*arguments, DATABASE_URL=url, **settings)
             assert ended.returncode == 1, ended.stderr
             assert said in ended.stderr.replace('\\"', '"')
             assert f"127.0.0.1:{urlsplit(url).port}" in ended.stderr
@@ -73,22 +75,59 @@ def test_a_database_that_refuses_is_told_in_a_sentence(needs: Needs) -> None:
             assert "guess" not in ended.stderr
 
 
+def test_dev_tells_in_a_sentence_what_it_cannot_start_with(needs: Needs, tmp_path: Path) -> None:
+    no_folder = tmp_path / "file"
+    no_folder.touch()
+    at, url = {"NATS_URL": needs.nats, "RUNR_HOME": str(tmp_path / "home")}, needs.postgres
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        in_use = f"cannot listen on {address}: Address already in use; RUNR_EXECUTOR_ADDR chooses another address"
+        for code, said, settings in (
+            (
+                1,
+                "the database at 127.0.0.1:1 cannot be reached",
+                at | {"DATABASE_URL": f"postgresql://{NOBODY_THERE}/r"},
+            ),
+            (2, "DATABASE_URL must be a URL", at | {"DATABASE_URL": "nonsense"}),
+            (2, "NATS_URL must be a URL", at | {"DATABASE_URL": url, "NATS_URL": "nonsense"}),
+            (1, f"the folder {no_folder} cannot be made: File exists", at | {"RUNR_HOME": str(no_folder)}),
+            (1, in_use, at | {"DATABASE_URL": url, "RUNR_EXECUTOR_ADDR": address}),
+        ):
+            ended = runr("dev", **settings)
+            assert (ended.returncode, ended.stdout) == (code, ""), ended.stderr
+            assert ended.stderr.startswith(f"runr dev: {said}")
+            assert ended.stderr.count("\n") == 1
+
+
+def test_a_service_tells_why_it_waits_for_the_database(needs: Needs) -> None:
+    command = python_command("services.cli.main", "serve", "ingest")
+    settings = {"DATABASE_URL": f"postgresql://{NOBODY_THERE}/r", "NATS_URL": needs.nats, "RUNR_ENCRYPTION_KEY": KEY}
+    environ = {**python_environ(os.environ), **settings, "RUNR_HEALTH_ADDR": "127.0.0.1:0"}
+    with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        told = next(line for line in process.stderr if "waiting for the database" in line)
+        process.terminate()
+    assert "the database at 127.0.0.1:1 cannot be reached: Connection refused" in told
+
+
 def test_a_taken_port_is_told_in_a_sentence(needs: Needs) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        ended = runr(
-            "serve",
-            "scheduler",
-            DATABASE_URL=needs.postgres,
-            NATS_URL=needs.nats,
-            RUNR_ENCRYPTION_KEY=KEY,
-            RUNR_HEALTH_ADDR=address,
-        )
-    assert ended.returncode == 1
-    assert "address already in use" in ended.stderr
-    assert "Traceback" not in ended.stderr
+        settings = {"DATABASE_URL": needs.postgres, "NATS_URL": needs.nats, "RUNR_ENCRYPTION_KEY": KEY}
+        settings |= {"RUNR_HEALTH_ADDR": "127.0.0.1:0"}
+        for service, variable, said in (
+            ("scheduler", "RUNR_HEALTH_ADDR", "Address already in use; RUNR_HEALTH_ADDR chooses another address"),
+            ("gateway", "RUNR_HTTP_ADDR", "Address already in use; RUNR_HTTP_ADDR chooses another address"),
+            ("scheduler", "RUNR_GRPC_ADDR", "it is taken, or not an address of this machine; RUNR_GRPC_ADDR chooses"),
+        ):
+            ended = runr("serve", service, **settings | {variable: address})
+            assert ended.returncode == 1
+            assert f"start failed: cannot listen on {address}: {said}" in ended.stderr
+            assert "Traceback" not in ended.stderr
 
 
 async def test_doctor_knows_the_four_services_in_one_process() -> None:

@@ -124,7 +124,9 @@ class RpcServer(Component):
                 return int(server.add_secure_port(str(self._address), self._credentials))
             return int(server.add_insecure_port(str(self._address)))
         except RuntimeError as error:
-            raise OSError(f"cannot listen on {self._address}: {error}") from error
+            # What gRPC says is no more than that it could not; its own reason goes to stderr.
+            reason = "it is taken, or not an address of this machine"
+            raise OSError(f"cannot listen on {self._address}: {reason}; RUNR_GRPC_ADDR chooses another") from error
 
 
 class _Served:

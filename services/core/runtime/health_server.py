@@ -17,6 +17,7 @@ from typing import Any
 
 from services.core.runtime.accepting import accept_no_more
 from services.core.runtime.health import Health
+from services.core.runtime.listen_fault import listen_fault
 from services.core.runtime.parse import Address
 from services.core.runtime.version import engine_version
 
@@ -64,12 +65,15 @@ class HealthServer:
         return self._address
 
     async def start(self) -> None:
-        """Listens. Raises OSError when the address is taken."""
+        """Listens. Raises OSError, which names the address, when it is taken."""
         if self._listener is not None:
             self._server = await asyncio.start_server(self._accept, sock=self._listener, limit=_MOST_BYTES)
         else:
             host, port = self._address.host, self._address.port
-            self._server = await asyncio.start_server(self._accept, host, port, limit=_MOST_BYTES)
+            try:
+                self._server = await asyncio.start_server(self._accept, host, port, limit=_MOST_BYTES)
+            except OSError as error:
+                raise listen_fault(self._address, error, "RUNR_HEALTH_ADDR") from error
         host, port = self._server.sockets[0].getsockname()[:2]
         self._address = Address(host=host, port=port)
 

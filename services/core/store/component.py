@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from services.core.domain.errors import Unavailable
 from services.core.runtime.health import Health, NotReady
 from services.core.runtime.lifecycle import Component
+from services.core.store.connect_fault import away
 from services.core.store.database import Database
 from services.core.store.migrate import missing_migrations
 
@@ -44,8 +45,8 @@ class DatabaseComponent(Component):
         while True:
             try:
                 return await work()
-            except Unavailable:
-                self._say("waiting for the database")
+            except Unavailable as error:
+                self._say("waiting for the database", reason=away(error, self._database.dsn))
                 await asyncio.sleep(_PAUSE_S)
 
     async def _wait_for_schema(self) -> None:

@@ -6,6 +6,8 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
+from services.core.domain.errors import Unavailable
+
 NOT_LET_IN = (
     asyncpg.InvalidAuthorizationSpecificationError,  # also a wrong password
     asyncpg.InvalidCatalogNameError,
@@ -28,3 +30,9 @@ def connect_fault(error: Exception, dsn: str) -> str:
     said = str(error).partition("\n")[0]
     advice = "; check DATABASE_URL" if isinstance(error, NOT_LET_IN) else ""
     return f"the database at {where} refuses: {said}{advice}"
+
+
+def away(unavailable: Unavailable, dsn: str) -> str:
+    """The same for what has made a database Unavailable."""
+    cause = unavailable.__cause__
+    return connect_fault(cause, dsn) if isinstance(cause, CONNECT_FAULTS) else str(cause or unavailable)
