@@ -190,7 +190,10 @@ def test_what_is_sent_is_encoded_and_what_is_read_decoded(client: Both, server: 
     ("options", "told"),
     [
         ({"url": ""}, "no address of the API"),
-        ({"url": "ftp://x"}, "is no address of the API"),
+        ({"url": "ftp://x"}, r"url \(RUNR_API_URL\): 'ftp://x' is no address of the API"),
+        ({"url": "http://[::1"}, r"url \(RUNR_API_URL\): 'http://\[::1' is no address of the API"),
+        ({"url": "http://me:secret/@x"}, r"url \(RUNR_API_URL\): 'http://…@x' is no address of the API"),
+        ({"timeout": "soon"}, "timeout: 'soon' is not a duration"),
         ({"url": "http://x:99999"}, "is no address of the API"),
         ({"token": ""}, "no token for the API"),
         ({"token": "a b"}, "blanks or characters that no header holds"),

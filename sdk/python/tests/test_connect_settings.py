@@ -80,6 +80,7 @@ def test_certificates_mean_encryption(tmp_path: Path) -> None:
         (7103, {}, r"url \(RUNR_WORKER_URL\): 7103 is no address"),
         ("[::1", {}, r"url \(RUNR_WORKER_URL\): '\[::1' is no address"),
         ("https://me:secret@executor:1", {}, r"url \(RUNR_WORKER_URL\): 'https://…@executor:1' is no address"),
+        ("me:secret@executor:1", {}, r"url \(RUNR_WORKER_URL\): '…@executor:1' is no address"),
         ("http://127.0.0.1:1", {"tls_ca": PEM}, "certificates are given"),
         ("localhost:1", {"tls_cert": PEM}, "needs its key"),
         (

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+_SECRET = re.compile(r"^(\w+://)?.*@", re.DOTALL)
+
 
 def shown(value: object, most: int = 50) -> str:
     """Its `repr`, cut. Never raises."""
@@ -11,6 +15,11 @@ def shown(value: object, most: int = 50) -> str:
     except Exception:  # a `repr` of somebody's own, or an integer with more digits than Python shows
         text = f"a value of the type {type(value).__name__}"
     return text if len(text) <= most else f"{text[:most]}…"
+
+
+def shown_url(value: object) -> str:
+    """A URL without the password that somebody may have put into it."""
+    return shown(_SECRET.sub(r"\1…@", value) if isinstance(value, str) else value, 200)
 
 
 def faulty(value: object, fault: str) -> str:

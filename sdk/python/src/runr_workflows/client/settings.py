@@ -6,10 +6,11 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from ..duration import parse_duration
 from ..errors import Duration, SettingsError
+from ..shown import shown, shown_url
 
 URL_VARIABLE = "RUNR_API_URL"
 TOKEN_VARIABLE = "RUNR_TOKEN"  # noqa: S105  # the name of a variable
@@ -52,20 +53,14 @@ def client_settings(
     for name, text in (("token", secret), ("tenant", tenant)):
         if text is not None and not _HEADER_TEXT.fullmatch(text):
             raise SettingsError(f"{name}: it has blanks or characters that no header holds")
-    parts = urlsplit(address)
-    try:
-        port = parts.port
-    except ValueError:
-        port = 0
-    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or parts.query or parts.username:
-        raise SettingsError(f"{address!r} is no address of the API, like http://127.0.0.1:8080")
+    parts = _parsed(address)
     if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
-        raise SettingsError(f"retries: an integer from 0, not {retries!r:.50}")
+        raise SettingsError(f"retries: an integer from 0, not {shown(retries)}")
     is_tls = parts.scheme == "https"
     return ClientSettings(
         is_tls=is_tls,
-        host=parts.hostname,
-        port=port or (443 if is_tls else 80),
+        host=parts.hostname or "",
+        port=parts.port or (443 if is_tls else 80),
         root=parts.path.rstrip("/").removesuffix("/api").rstrip("/"),
         token=secret,
         tenant=tenant,
@@ -73,6 +68,22 @@ def client_settings(
         timeout_s=_seconds(timeout),
         retries=retries,
     )
+
+
+def _parsed(address: object) -> SplitResult:
+    """The parts of the address, which has a scheme, a host and a port that can be read."""
+    try:
+        if not isinstance(address, str):
+            raise ValueError
+        parts = urlsplit(address)
+        is_one = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        is_one = False
+    if not is_one or parts.query or parts.username:
+        raise SettingsError(
+            f"url ({URL_VARIABLE}): {shown_url(address)} is no address of the API, like http://127.0.0.1:8080"
+        )
+    return parts
 
 
 def _seconds(timeout: Duration) -> float:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from ..errors import SettingsError
-from ..shown import shown
+from ..shown import shown, shown_url
 
 URL_VARIABLE = "RUNR_WORKER_URL"
 CA_VARIABLE = "RUNR_WORKER_TLS_CA"
@@ -104,12 +103,9 @@ def _parse(text: object) -> tuple[str, str, int]:
 
 
 def _no_address(text: object) -> SettingsError:
-    return SettingsError(f"url ({URL_VARIABLE}): {_shown(text)} is no address of an engine: host:port, like {_FORMS}")
-
-
-def _shown(text: object) -> str:
-    """A URL without the password that somebody may have put into it."""
-    return re.sub(r"//[^/@]*@", "//…@", shown(text, 200))
+    return SettingsError(
+        f"url ({URL_VARIABLE}): {shown_url(text)} is no address of an engine: host:port, like {_FORMS}"
+    )
 
 
 def _flag(name: str, text: str) -> bool:
