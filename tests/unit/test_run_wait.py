@@ -51,6 +51,16 @@ TO_WORKERS = {"status": Status.QUEUED, "pooled": True, "ready_ms": 2_000}
             "waits for a slot: the workflow's concurrency is limited to 1 for each event.data.user and 9",
         ),
         ({"status": Status.BLOCKED}, "slot", "waits for a slot: the workflow's concurrency is limited"),
+        (
+            {"status": Status.RUNNING, "heard_ms": DUE, "now_ms": DUE + 5_000},
+            "answer",
+            "waits for an answer of the function that executes it, since 2026-10-31T12:00:00Z",
+        ),
+        (
+            {"status": Status.RUNNING, "heard_ms": DUE, "now_ms": DUE + 5_000, "streamed": True},
+            "answer",
+            "waits for an answer of the worker that executes it, since 2026-10-31T12:00:00Z",
+        ),
         ({"status": Status.DELAYED, "due_ms": DUE}, "start", "starts at 2026-10-31T12:00:00Z"),
         (
             {"status": Status.DELAYED, "due_ms": DUE + 1, "attempt": 1, "error": UNREACHABLE},
@@ -63,9 +73,15 @@ def test_what_is_known_is_said(known: dict[str, Any], kind: str, message: str) -
     assert run_wait(Standing(**known)) == RunWait(kind, message)  # type: ignore[arg-type]
 
 
+def test_a_run_that_goes_on_waits_for_nothing() -> None:
+    assert run_wait(Standing(status=Status.RUNNING)) is None
+    assert run_wait(Standing(status=Status.RUNNING, heard_ms=DUE, now_ms=DUE + 4_999)) is None
+
+
 def test_a_long_error_is_cut() -> None:
     error = OpError("Declined", "no " * 5_000)
     wait = run_wait(Standing(status=Status.DELAYED, due_ms=DUE, attempt=1, error=error))
+    assert wait is not None
     assert len(wait.message) < 600
 
 

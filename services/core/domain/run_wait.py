@@ -1,4 +1,4 @@
-"""Why a run that is ready, or waits for a time to begin or try again, does not go on (engine section 5).
+"""Why a run that is ready, waits for a time to begin or try again, or is executed does not go on (engine section 5).
 
 Nobody keeps it: it is found out when somebody looks, from what is stored at that moment. Which workers are connected
 only executors know, so it is concluded: one that serves the workflow and has room would have taken the run at once.
@@ -17,12 +17,15 @@ from services.core.domain.run import Status
 from services.core.domain.safe_text import cut
 from services.core.domain.tick import instant_text
 
-Kind = Literal["executor", "worker", "slot", "retry", "start"]
+Kind = Literal["executor", "worker", "slot", "retry", "start", "answer"]
 Workers = Literal["none", "others", "busy"]
 """What workers execute runs of, now: of nothing in the project, of other workflows, or of this one."""
 
 _SOON_MS = 2_000
 """Until then a run may be on its way to a worker."""
+
+_SILENT_MS = 5_000
+"""For so long a step may take before it is told that one waits for it."""
 
 _MAX_ERROR_BYTES = 500
 
@@ -40,13 +43,17 @@ class Standing:
     """What is known of a run that does not go on.
 
     `pooled`: workers alone serve it. `ready_ms`: for how long it has been ready. `due_ms`: the time that it waits for,
-    unix. `attempt`, `error`: the last that failed. `concurrency`: the workflow's limits, as in its definition.
+    unix. `heard_ms`: when it went on last, unix, of one that is executed; `streamed`: by a worker. `attempt`, `error`:
+    the last that failed. `concurrency`: the workflow's limits, as in its definition.
     """
 
     status: Status
     pooled: bool = False
     ready_ms: int = 0
     due_ms: int | None = None
+    now_ms: int = 0
+    heard_ms: int | None = None
+    streamed: bool = False
     attempt: int | None = None
     error: OpError | None = None
     concurrency: str | None = None
@@ -54,9 +61,11 @@ class Standing:
     workers: Workers = "none"
 
 
-def run_wait(standing: Standing) -> RunWait:
-    """What the run waits for. Its status is QUEUED, BLOCKED, DELAYED or PARKED."""
+def run_wait(standing: Standing) -> RunWait | None:
+    """What an active run waits for that neither sleeps nor waits in a step; None for one that goes on."""
     match standing.status:
+        case Status.RUNNING:
+            return _executed(standing)
         case Status.BLOCKED:
             return RunWait("slot", f"waits for a slot: {_limits(standing.concurrency)}")
         case Status.DELAYED:
@@ -66,6 +75,13 @@ def run_wait(standing: Standing) -> RunWait:
     if not standing.executors:
         return RunWait("executor", "waits for an executor: none is alive")
     return _queued_for_workers(standing) if standing.pooled else RunWait("executor", "waits for an executor with room")
+
+
+def _executed(standing: Standing) -> RunWait | None:
+    if standing.heard_ms is None or standing.now_ms - standing.heard_ms < _SILENT_MS:
+        return None
+    who = "worker" if standing.streamed else "function"
+    return RunWait("answer", f"waits for an answer of the {who} that executes it, since {_instant(standing.heard_ms)}")
 
 
 def _delayed(standing: Standing) -> RunWait:

@@ -67,7 +67,7 @@ class RunReader:
                 event=trigger_record(row, payload["event_data"]),
                 output=payload["output"],
                 attempts=await function_attempts(connection, tenant, run),
-                waiting=(await run_waits(connection, tenant, [row])).get(run),
+                waiting=(await run_waits(connection, tenant, [row], running=True)).get(run),
             )
             places = await connection.fetch(
                 tenant_query("runs", "step_places", tenant), tenant, run, *(after or _START), steps, max_bytes

@@ -76,8 +76,8 @@ class RunWaitView(msgspec.Struct, kw_only=True):
 
 
 class RunView(msgspec.Struct, kw_only=True):
-    """A run. In lists `event` and `output` are null and `attempts` is empty. `waiting_for` is told of runs that are
-    queued, where one is read and in lists.
+    """A run. In lists `event` and `output` are null and `attempts` is empty. `waiting_for` is told of runs that
+    do not go on, where one is read and in lists.
     """
 
     id: str

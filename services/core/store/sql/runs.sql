@@ -26,13 +26,14 @@ where r.tenant = $1 and r.id = any ($2)
 order by r.id desc;
 
 -- name: waiting
--- Of those of the runs ($2) that are ready, or wait for a time, what is known of why they do not go on. Workers show by what they
--- execute. The first bound lets the index on owners be used.
+-- Of those of the runs ($2) that are ready, wait for a time or are executed, what is known of why they do not go on. Workers show
+-- by what they execute. The first bound lets the index on owners be used.
 with executing as materialized (
     select distinct x.wf from rt.live x
     where x.owner >= '-9223372036854775808'::bigint and x.affinity is not null and x.tenant = $1
 )
 select l.id, l.st::text as st, l.pooled, rt.ms(d.due_at) as due_ms, a.k::int as attempt, a.error,
+       rt.ms(h.heard_at) as heard_ms, rt.ms(rt.now()) as now_ms, l.affinity is not null as streamed,
        coalesce(rt.ms(rt.now()) - rt.ms(l.qk + l.prio * interval '1 second'), 0) as ready_ms,
        case when l.st = 'b' then w.definition::json ->> 'concurrency' end as concurrency,
        exists (
@@ -50,7 +51,14 @@ left join lateral (
 left join lateral (
     select x.k, x.error from {t}.attempts x where x.tenant = $1 and x.run = l.id and x.n >= l.att_from order by x.n desc limit 1
 ) a on l.st = 'd'
-where l.tenant = $1 and l.id = any ($2) and l.st in ('q', 'b', 'd', 'p');
+left join lateral (
+    select max(x.at) as heard_at from (
+        select l.taken as at
+        union all select s.t1 from {t}.steps s where s.tenant = $1 and s.run = l.id
+        union all select f.t1 from {t}.attempts f where f.tenant = $1 and f.run = l.id
+    ) x
+) h on l.st = 'r'
+where l.tenant = $1 and l.id = any ($2) and l.st in ('q', 'b', 'd', 'p', 'r');
 
 -- name: payload
 select coalesce(r.event_data, v.data) as event_data, e.output

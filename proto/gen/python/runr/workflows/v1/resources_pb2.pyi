@@ -67,6 +67,7 @@ class RunWaitKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RUN_WAIT_KIND_SLOT: _ClassVar[RunWaitKind]
     RUN_WAIT_KIND_RETRY: _ClassVar[RunWaitKind]
     RUN_WAIT_KIND_START: _ClassVar[RunWaitKind]
+    RUN_WAIT_KIND_ANSWER: _ClassVar[RunWaitKind]
 RUN_STATE_UNSPECIFIED: RunState
 RUN_STATE_QUEUED: RunState
 RUN_STATE_RUNNING: RunState
@@ -107,6 +108,7 @@ RUN_WAIT_KIND_WORKER: RunWaitKind
 RUN_WAIT_KIND_SLOT: RunWaitKind
 RUN_WAIT_KIND_RETRY: RunWaitKind
 RUN_WAIT_KIND_START: RunWaitKind
+RUN_WAIT_KIND_ANSWER: RunWaitKind
 
 class Failure(_message.Message):
     __slots__ = ("name", "message", "stack")
