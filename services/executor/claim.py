@@ -211,7 +211,8 @@ class Claimer:
         """Keep room for a claim until what it has taken is held."""
         self._coming += room
         try:
-            yield
+            with self._arriving.asking():
+                yield
         finally:
             self._coming -= room
 

@@ -77,6 +77,7 @@ class Incarnation:
         self._hints = hints
         self._adoption = adoption
         self._arriving = arriving
+        arriving.in_doubt = owner.look_soon
         self._part = part
         self._park_ms = round(park_s * 1_000)
         self._over = False
@@ -137,7 +138,7 @@ class Incarnation:
                 group.create_task(self._aftermath.run(), name="aftermath")
                 group.create_task(self._claimer.run(), name="claimer")
                 group.create_task(self._timers.run(), name="timers")
-                group.create_task(self.owner.keep(self._known, self.abandon), name="heartbeat")
+                group.create_task(self.owner.keep(self._known, self._under_way, self.abandon), name="heartbeat")
         finally:
             self._end()
 
@@ -185,6 +186,9 @@ class Incarnation:
     def _known(self) -> set[Tenure]:
         return {(run, held.lease.epoch) for run, held in self._held.items()}.union(self._arriving)
 
+    def _under_way(self) -> Collection[object]:
+        return self._arriving.under_way
+
     def _room(self) -> int:
         return 0 if self._draining or self._over or not self.owner.may_invoke else self._slots.free
 
@@ -212,6 +216,7 @@ class Incarnation:
                 await self._give_back(lease)
         except Unavailable:
             log.warning("run %s is left to be recovered", lease.run)
+            self.owner.look_soon()
         except Exception:
             # A fault of the engine itself: give the run back rather than hold it for ever; it is seen in the log and
             # the run.

@@ -11,6 +11,7 @@ import logging
 import secrets
 from collections.abc import Callable, Collection
 from itertools import islice
+from typing import NamedTuple
 from uuid import UUID
 
 import asyncpg
@@ -24,16 +25,27 @@ from services.executor.arriving import Tenure
 
 log = logging.getLogger(__name__)
 
-_UNLOCKED_S = 0.2  # without the lock only a beat younger than two seconds keeps others from burying this owner
+_SOON_S = 0.2  # without the lock only a beat younger than two seconds keeps others from burying this owner
 _STRANGE_S = 5.0
 _MOST_LET_GO = 10_000
+_LOOKS = 3
+"""Beats that come one after the other where claims are in doubt: who is no stranger at one may be at the next."""
 
 Known = Callable[[], Collection[Tenure]]
 """The tenures that this process knows of."""
+UnderWay = Callable[[], Collection[object]]
+"""The claims of this process that have not come to an end."""
 
 
 class OwnerLost(Exception):
     """Others have declared this owner dead, or it has heard nothing for its ttl: all its leases are gone."""
+
+
+class _Stranger(NamedTuple):
+    """A tenure that nobody here knew of, since when (monotonic), and the claims that could have brought it then."""
+
+    since: float
+    claims: frozenset[object]
 
 
 class Owner:
@@ -52,9 +64,10 @@ class Owner:
         self._connection: asyncpg.Connection | None = None
         self._has_lock = False
         self._has_left = False
-        self._cut_off = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._looks = 0
         self._confirmed = clock.monotonic()
-        self._strangers: dict[Tenure, float] = {}
+        self._strangers: dict[Tenure, _Stranger] = {}
         self._let_go: dict[Tenure, None] = {}
         self._absent: set[Tenure] = set()
         """What is in memory, and was not ours at the last beat."""
@@ -78,13 +91,14 @@ class Owner:
             )
         self._confirmed = asked
 
-    async def keep(self, known: Known, doubt: Callable[[Collection[UUID]], object]) -> None:
+    async def keep(self, known: Known, under_way: UnderWay, doubt: Callable[[Collection[UUID]], object]) -> None:
         """Beat until cancelled, or until it has left. Raises OwnerLost.
 
         Each beat also lets go of runs that the database counts as ours and this process does not know: claims whose
-        answer was lost (rulings C4). `known` gives the tenures in memory, and those that are being read; one that
-        stays unknown for longer than the answer to a claim takes is a stranger. And `doubt` is given runs in memory
-        that the database did not count as ours at two beats in a row: whoever ended them, or took them, was not heard.
+        answer was lost (rulings C4). `known` gives the tenures in memory, and those that are being read. One that is
+        unknown at two beats is a stranger when all claims that were `under_way` at the first have come to an end, or
+        have taken for longer than the answer to a claim takes. And `doubt` is given runs in memory that the database
+        did not count as ours at two beats in a row: whoever ended them, or took them, was not heard.
         """
         away = False
         while True:
@@ -93,7 +107,7 @@ class Owner:
                 return
             try:
                 async with asyncio.timeout(max(0.0, self._settings.ttl_s - self._silence)):
-                    alive = await self._beat(known, doubt)
+                    alive = await self._beat(known, under_way, doubt)
                 away = False
             except (*PASSING, Unavailable) as error:
                 if not away and not self._has_left:  # once, not at every try
@@ -105,20 +119,25 @@ class Owner:
                 self.hang_up()
                 raise OwnerLost
 
+    def look_soon(self) -> None:
+        """Somebody may have taken runs without hearing of it, or has dropped them: the next beats come at once."""
+        self._looks = _LOOKS
+        self._hurry.set()
+
     async def _pause(self) -> None:
         """Until the next beat, or until the session is cut off: without its lock a silent owner counts as dead."""
         try:
-            async with asyncio.timeout(self._settings.heartbeat_s if self._has_lock else _UNLOCKED_S):
-                await self._cut_off.wait()
+            async with asyncio.timeout(self._settings.heartbeat_s if self._has_lock and not self._looks else _SOON_S):
+                await self._hurry.wait()
         except TimeoutError:
             return
-        self._cut_off.clear()
+        self._hurry.clear()
 
     def has_let_go(self, tenure: Tenure) -> bool:
         """Whether the heartbeat took it for a stranger's: whoever comes with it now is too late."""
         return tenure in self._let_go
 
-    async def _beat(self, known: Known, doubt: Callable[[Collection[UUID]], object]) -> bool:
+    async def _beat(self, known: Known, under_way: UnderWay, doubt: Callable[[Collection[UUID]], object]) -> bool:
         """Whether this owner is alive to the others."""
         # A slow server is given time: who hangs up gives away the lock by which others tell the living from the dead.
         connection = await self._connected()
@@ -130,7 +149,10 @@ class Owner:
             before = set(known())
             rows = await connection.fetch(queries("executor")["held_runs"], self.id)
             ours = {(UUID(int=row["id"].int), row["epoch"]) for row in rows}
-            await self._leave_strangers(connection, ours.difference(known()))
+            await self._leave_strangers(connection, ours.difference(known()), frozenset(under_way()))
+        if self._looks:
+            self._looks -= 1
+            return True  # so soon after another beat what has just ended may be in memory yet
         absent = before - ours
         if twice := absent & self._absent:
             doubt({run for run, _ in twice})
@@ -140,7 +162,7 @@ class Owner:
     async def leave(self) -> None:
         """Stop existing, after everything was let go. Nothing of it comes back, also where it still beats."""
         self._has_left = True
-        self._cut_off.set()
+        self._hurry.set()
         try:
             if self._connection is not None and not self._connection.is_closed():
                 with translated():
@@ -157,11 +179,18 @@ class Owner:
         if connection is not None:
             connection.terminate()
 
-    async def _leave_strangers(self, connection: asyncpg.Connection, unknown: Collection[Tenure]) -> None:
+    async def _leave_strangers(
+        self, connection: asyncpg.Connection, unknown: Collection[Tenure], under_way: frozenset[object]
+    ) -> None:
         now = self._clock.monotonic()
-        self._strangers = {tenure: self._strangers.get(tenure, now) for tenure in unknown}
+        before, fresh = self._strangers, _Stranger(now, under_way)
+        self._strangers = {tenure: before.get(tenure, fresh) for tenure in unknown}
         patience_s = max(_STRANGE_S, 2 * self._settings.heartbeat_s)
-        lost = [tenure for tenure, since in self._strangers.items() if now - since >= patience_s]
+        lost = [
+            tenure
+            for tenure, seen in self._strangers.items()
+            if seen is not fresh and (now - seen.since >= patience_s or seen.claims.isdisjoint(under_way))
+        ]
         if lost:
             log.warning("letting go of %d runs whose claim was never answered", len(lost))
             self._let_go.update(dict.fromkeys(lost))
@@ -189,4 +218,4 @@ class Owner:
     def _terminated(self, connection: object) -> None:
         if connection is self._connection:
             self._has_lock = False
-            self._cut_off.set()
+            self._hurry.set()

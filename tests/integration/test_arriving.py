@@ -9,18 +9,21 @@ from typing import Any
 
 import pytest
 
+from services.core.domain.errors import Unavailable
 from services.core.domain.op import StepCompleted
 from services.core.engine.definitions import DefinitionsCache
 from services.core.engine.hints import Hints, NullPublisher
 from services.core.engine.retry_run import RunRetrier
 from services.core.runtime.ids import ulid_text
+from services.core.runtime.settings import LeaseSettings
 from services.core.store.queries import queries
 from services.executor import claim
 from services.executor import load as loading
 from services.executor.arriving import Arriving, Tenure
 from tests.support.engine import PATIENT, QuickClock, database, executing, postgres_url
 from tests.support.hand import Hand
-from tests.support.live_rows import LiveRows, rows, until
+from tests.support.live_rows import LiveRows, rows
+from tests.support.waiting import until
 
 __all__ = ["database", "postgres_url", "rows"]
 
@@ -112,6 +115,54 @@ async def test_c4_a_claim_in_doubt_is_found_though_the_lease_before_is_in_memory
         await RunRetrier(hand.database, DefinitionsCache(None), Hints(NullPublisher())).retry(hand.tenant, run)
         assert await rows.rows(queries("executor")["claim_hinted"], executor.owner.id, [run], 10)
         await until(lambda: rows.value("select exists (select from rt.ends where run = $1)", run))
+    assert len(calls) == 2
+
+
+UNHURRIED = LeaseSettings(ttl_s=600.0, heartbeat_s=200.0)
+"""No beat comes by itself."""
+
+
+async def test_c4_a_run_whose_claim_has_failed_goes_on_soon(
+    hand: Hand, rows: LiveRows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the connection broke after the claim was committed."""
+    load = loading.load_leases
+    failed: list[Any] = []
+
+    async def fail_once(*args: Any) -> Any:
+        if not failed:
+            failed.append(args)
+            raise Unavailable("the connection broke")
+        return await load(*args)
+
+    monkeypatch.setattr(claim, "load_leases", fail_once)
+    await hand.declare({"name": "work", "retries": 0})
+    calls: list[Any] = []
+    async with executing(hand.database, {"work": lambda request: _end(calls, request)}, lease=UNHURRIED) as (one, _):
+        run = await hand.start("work")
+        one.hint([run])
+        await until(lambda: rows.value("select exists (select from rt.ends where run = $1)", run))
+    assert failed
+    assert len(calls) == 1
+    assert await rows.value("select count(*) from rt.attempts") == 0
+
+
+async def test_c4_a_run_that_was_dropped_as_the_database_was_away_goes_on_soon(hand: Hand, rows: LiveRows) -> None:
+    failed: list[str] = []
+
+    async def fail_once(place: str) -> None:
+        if place == "before commit" and not failed:
+            failed.append(place)
+            raise Unavailable("the connection broke")
+
+    await hand.declare({"name": "work", "retries": 0})
+    calls: list[Any] = []
+    scripts = {"work": lambda request: _end(calls, request)}
+    async with executing(hand.database, scripts, lease=UNHURRIED, probe=fail_once) as (executor, _):
+        run = await hand.start("work")
+        executor.hint([run])
+        await until(lambda: rows.value("select exists (select from rt.ends where run = $1)", run))
+    assert failed
     assert len(calls) == 2
 
 

@@ -16,8 +16,9 @@ from services.executor.arriving import Tenure
 from services.executor.owner import Owner, OwnerLost
 from tests.support.cuttable import cuttable
 from tests.support.engine import PATIENT, HandClock, QuickClock, database, make_owner, postgres_url
-from tests.support.live_rows import LiveRows, rows, until
+from tests.support.live_rows import LiveRows, rows
 from tests.support.locks import held_up
+from tests.support.waiting import until
 
 __all__ = ["database", "postgres_url", "rows"]
 
@@ -32,10 +33,15 @@ async def owner(database: Database) -> AsyncIterator[Owner]:
     await made.leave()
 
 
+def one_claim() -> Collection[object]:
+    """A claim that is under way all the time."""
+    return {"claim"}
+
+
 async def beating(rows: LiveRows, owner: Owner, known: Collection[Tenure] = frozenset()) -> asyncio.Task[None]:
-    """The owner beats; at least one beat has been made."""
+    """The owner beats, while a claim is under way; at least one beat has been made."""
     before = await rows.value("select beat_at from rt.owner where id = $1", owner.id)
-    task = asyncio.create_task(owner.keep(lambda: known, lambda _: None))
+    task = asyncio.create_task(owner.keep(lambda: known, one_claim, lambda _: None))
 
     async def beat() -> bool:
         return bool(await rows.value("select beat_at > $2 from rt.owner where id = $1", owner.id, before))
@@ -132,7 +138,7 @@ async def test_c20_an_owner_that_hears_nothing_fences_itself(database: Database,
     assert owner.may_invoke
     clock.seconds += 0.01
     assert not owner.may_invoke, "half the ttl in silence: no new invocation"
-    task = asyncio.create_task(owner.keep(frozenset, lambda _: None))
+    task = asyncio.create_task(owner.keep(frozenset, one_claim, lambda _: None))
 
     async def again() -> bool:
         return owner.may_invoke
@@ -152,7 +158,7 @@ async def test_c20_an_owner_that_is_cut_off_gives_up_within_its_ttl(database: Da
         await owner.register()
     began = asyncio.get_running_loop().time()
     with pytest.raises(OwnerLost):
-        await owner.keep(frozenset, lambda _: None)
+        await owner.keep(frozenset, one_claim, lambda _: None)
     assert asyncio.get_running_loop().time() - began < 5.0
 
 
@@ -226,6 +232,73 @@ async def test_c4_a_claim_whose_answer_was_lost_is_given_back_without_an_attempt
     await owner.leave()
 
 
+async def test_c4_who_nobody_can_bring_any_more_is_not_waited_for(rows: LiveRows, database: Database) -> None:
+    """Time does not pass here: only the end of the claim tells that its run is lost."""
+    owner = make_owner(database, lease=QUICK, clock=HandClock())
+    await owner.register()
+    stranger = await rows.held(owner.id)
+    claims, beats = {"a claim"}, asyncio.Semaphore(0)
+
+    def under_way() -> Collection[object]:
+        beats.release()
+        return claims
+
+    task = asyncio.create_task(owner.keep(frozenset, under_way, lambda _: None))
+    async with asyncio.timeout(30):
+        for _ in range(4):
+            await beats.acquire()
+        assert not owner.has_let_go((stranger, 1))
+        claims = {"a later claim"}
+        await until(lambda: is_free(rows, stranger))
+    assert owner.has_let_go((stranger, 1))
+    await stop(task)
+    await owner.leave()
+
+
+async def test_c4_one_look_makes_nobody_a_stranger(rows: LiveRows, database: Database) -> None:
+    """What has just ended is gone from memory, and was ours when the database was asked."""
+    owner = make_owner(database, lease=QUICK, clock=HandClock())
+    await owner.register()
+    runs = [await rows.held(owner.id) for _ in range(3)]
+    unknown: asyncio.Queue[UUID] = asyncio.Queue()
+    looks = 0
+
+    def known() -> Collection[Tenure]:
+        nonlocal looks
+        looks += 1
+        seen, odd = divmod(looks - 1, 2)
+        if odd and seen < len(runs):  # each is unknown to one beat
+            unknown.put_nowait(runs[seen])
+            return {(run, 1) for run in runs if run != runs[seen]}
+        return {(run, 1) for run in runs}
+
+    task = asyncio.create_task(owner.keep(known, frozenset, lambda _: None))
+    async with asyncio.timeout(30):
+        assert [await unknown.get() for _ in runs] == runs
+        while looks < 4 * len(runs):
+            await asyncio.sleep(0.05)
+    assert not any(owner.has_let_go((run, 1)) for run in runs)
+    await stop(task)
+    await owner.leave()
+
+
+async def test_c4_where_a_claim_is_in_doubt_it_is_looked_for_at_once(rows: LiveRows, database: Database) -> None:
+    owner = make_owner(database, lease=LeaseSettings(ttl_s=600, heartbeat_s=200), clock=HandClock())
+    await owner.register()
+    task = asyncio.create_task(owner.keep(frozenset, frozenset, lambda _: None))
+    owner.look_soon()
+    await until(lambda: has_lock(rows, owner))
+    stranger = await rows.held(owner.id)
+    owner.look_soon()
+    await until(lambda: is_free(rows, stranger))
+    await stop(task)
+    await owner.leave()
+
+
+async def is_free(rows: LiveRows, run: UUID) -> bool:
+    return bool(await rows.value("select owner is null from rt.live where id = $1", run))
+
+
 async def test_a_run_in_memory_that_is_not_ours_at_two_beats_is_doubted(rows: LiveRows, owner: Owner) -> None:
     ours, another = await rows.held(owner.id), uuid4()
     looks = 0
@@ -236,7 +309,7 @@ async def test_a_run_in_memory_that_is_not_ours_at_two_beats_is_doubted(rows: Li
         return {(ours, 1), (another, 1), *([(uuid4(), 1)] if looks == 3 else [])}  # one passes between two beats
 
     doubted: asyncio.Queue[Collection[UUID]] = asyncio.Queue()
-    task = asyncio.create_task(owner.keep(known, doubted.put_nowait))
+    task = asyncio.create_task(owner.keep(known, one_claim, doubted.put_nowait))
     async with asyncio.timeout(10):
         assert await doubted.get() == {another}
         assert looks >= 3, "one look is not enough"
@@ -247,7 +320,7 @@ async def test_a_run_in_memory_that_is_not_ours_at_two_beats_is_doubted(rows: Li
 async def test_a_lease_under_another_epoch_is_doubted(rows: LiveRows, owner: Owner) -> None:
     run = await rows.held(owner.id)
     doubted: asyncio.Queue[Collection[UUID]] = asyncio.Queue()
-    task = asyncio.create_task(owner.keep(lambda: {(run, 0), (run, 1)}, doubted.put_nowait))
+    task = asyncio.create_task(owner.keep(lambda: {(run, 0), (run, 1)}, one_claim, doubted.put_nowait))
     async with asyncio.timeout(10):
         assert await doubted.get() == {run}
     await stop(task)
@@ -264,7 +337,7 @@ async def test_a_run_that_is_claimed_between_two_beats_is_no_stranger(rows: Live
             known.add((run, 1))  # it was being loaded at the first beat
         return known
 
-    task = asyncio.create_task(owner.keep(is_known, lambda _: None))
+    task = asyncio.create_task(owner.keep(is_known, one_claim, lambda _: None))
 
     async def asked_often() -> bool:
         return len(asked) >= 8

@@ -60,7 +60,8 @@ class Adoption:
         named = {run: item for item in items if (run := _run(item.key)) is not None and run not in held}
         runs = list(named)
         for start in range(0, len(runs), _BATCH):
-            await self._take_over(session, {run: named[run] for run in runs[start : start + _BATCH]}, accept)
+            with self._arriving.asking():
+                await self._take_over(session, {run: named[run] for run in runs[start : start + _BATCH]}, accept)
 
     async def _take_over(
         self, session: WorkerSession, named: dict[UUID, pb.Resume.Item], accept: Callable[[Lease], bool]
