@@ -7,6 +7,7 @@ the run. If nothing has, what was known of the run when it was let go, and the r
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -83,11 +84,13 @@ class Asleep:
         was = self._lease
         return was.run, was.epoch, was.rev, was.mail + 1, self._wait.sid
 
-    def woken(self, row: asyncpg.Record) -> Lease | None:
-        """The lease of the row of `rt.live` that was claimed when the wait was over. None: something else has happened
-        to the run since, so it must be read.
+    def woken(self, row: asyncpg.Record, gone: Container[UUID]) -> Lease | None:
+        """The lease of the row of `rt.live` that was claimed when these waits were over. None: something else has
+        happened to the run since, or to another wait of it, so it must be read.
         """
         was, wait = self._lease, self._wait
+        if wait.id not in gone:
+            return None  # a backoff is left of a step that has its result already
         if (row["epoch"], row["rev"], row["mail"]) != (was.epoch + 1, was.rev, was.mail + 1):
             return None
         if wait.sid is not None and wait.kind == "s":
@@ -96,10 +99,10 @@ class Asleep:
 
     def resumed(self, row: asyncpg.Record, session: str | None) -> Lease | None:
         """The lease of a row of `claim_remembered`, meant for this session of a worker. None: the row does not hold the
-        result of the wait, so the run must be read.
+        result of the wait, or it is not over, so the run must be read.
         """
         was, step = self._lease, self._wait.sid
-        if self._wait.kind == "b":
+        if self._wait.kind == "b" and not row["open"]:
             return self._next(row, session)  # a backoff has no result
         if step is None or row["status"] is None:
             return None

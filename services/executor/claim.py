@@ -169,7 +169,7 @@ class Claimer:
                         queries("executor")["wake"], self._owner, waits, ahead_ms, traced, room, *shares
                     )
                 woken = Woken.of(rows)
-                runs = self._go_on([run for run in woken.runs if not run["pooled"]], begun_ns)
+                runs = self._go_on([run for run in woken.runs if not run["pooled"]], woken.gone(waits), begun_ns)
                 await self._take(connection, runs, begun_ns, found_by="timer")
                 pooled = await self._claim_woken(connection, woken, room, begun_ns)
         if len(woken.runs) < room:
@@ -189,12 +189,12 @@ class Claimer:
         resumed = await self._claim_remembered(connection, runs, room, begun_ns, found_by="timer")
         return [run for run in pooled if run["id"] not in resumed]
 
-    def _go_on(self, rows: Sequence[asyncpg.Record], begun_ns: int) -> Sequence[asyncpg.Record]:
-        """Hand out the leases of those of which all is known; the others."""
+    def _go_on(self, rows: Sequence[asyncpg.Record], gone: Collection[UUID], begun_ns: int) -> Sequence[asyncpg.Record]:
+        """Hand out the leases of those of which all is known, with the waits that are gone; the others."""
         unread = []
         for row in rows:
             remembered = self.remembered.take(row["id"])
-            lease = None if remembered is None else remembered.woken(row)
+            lease = None if remembered is None else remembered.woken(row, gone)
             if lease is None:
                 unread.append(row)
                 continue

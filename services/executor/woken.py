@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -26,3 +26,7 @@ class Woken:
         left = [(UUID(int=wait.int), ms) for wait, ms in zip(told["left_wait"], told["left_ms"], strict=True)]
         runs = [row["claimed"] for row in rows if row["claimed"] is not None]
         return cls(left, [row for row in rows if row["run"] is not None], runs)
+
+    def gone(self, waits: Iterable[UUID]) -> set[UUID]:
+        """Those of the timers, where these were asked for, that are not there any more."""
+        return set(waits).difference(wait for wait, _ in self.left)

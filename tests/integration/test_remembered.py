@@ -38,7 +38,7 @@ from services.executor.remembered import Remembered, RememberedClaims, Resumed
 from services.executor.worker_stream.pool_claims import PoolClaims
 from services.executor.worker_stream.sessions import WorkerSessions
 from tests.support.engine import database, executing, postgres_url
-from tests.support.fake_function import Request, completed, replaying, sleep, wait_for_event
+from tests.support.fake_function import Request, completed, failed, replaying, sleep, wait_for_event
 from tests.support.hand import Hand
 from tests.support.live_rows import DAY_MS, LiveRows, rows, until
 from tests.support.pipeline import owner, pipeline
@@ -359,6 +359,33 @@ async def test_a_worker_goes_on_with_a_run_that_has_slept_and_was_not_read(
             if request["steps"]["a"]["output"] == "kept":
                 return
     pytest.fail("each time the run was read")
+
+
+@pytest.mark.parametrize("by_workers", [True, False])
+@pytest.mark.parametrize(
+    "rests",
+    [sleep("z", "50s"), wait_for_event("z", "go", timeout="1h"), failed("z", retry_after="50s")],
+    ids=["sleep", "event", "backoff"],
+)
+async def test_a_backoff_that_is_left_of_a_step_with_a_result_ends_no_other_wait(
+    hand: Hand, rows: LiveRows, rests: dict[str, Any], by_workers: bool
+) -> None:
+    """The step was executed again before its time, as where HTTP takes over from a worker."""
+    await hand.declare({"name": "work", "retries": 9})
+    async with stream_executor(hand.database, hand.tenant, own_timers=True) as executor, worker(executor) as one:
+        run = await hand.start("work")
+        executor.incarnation.hint([run])
+        execute, _ = await one.execute()
+        for number, op in enumerate((failed("a", retry_after="1500ms"), completed("a")), start=1):
+            await one.op(execute.key, number, op)
+            await one.ack()
+        await one.op(execute.key, 3, rests, last=True)
+        await one.ack()
+        await rows.value("update rt.live set pooled = $2 where id = $1 returning 1", run, by_workers)
+        again, request = await one.execute()
+        assert (list(again.open_steps), list(request["steps"])) == (["z"], ["a"])
+        await one.op(again.key, 1, {"op": "run_completed", "output": 1}, last=True)
+        await one.ack()
 
 
 async def test_no_more_of_those_that_workers_serve_wake_at_once_than_there_is_room_for(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
+from uuid import UUID, uuid4
 
 import pytest
 from msgspec.structs import replace
@@ -58,9 +59,20 @@ def claimed(was: Lease, **values: Any) -> dict[str, Any]:
     return {**row, **values}
 
 
-def asleep(held: Lease, *ops: Op, st: str = "s") -> Asleep | None:
+class Slept(NamedTuple):
+    """What is remembered of a run, and the waits that it rests over."""
+
+    asleep: Asleep
+    waits: set[UUID]
+
+    def woken(self, row: dict[str, Any]) -> Lease | None:
+        return self.asleep.woken(row, self.waits)
+
+
+def asleep(held: Lease, *ops: Op, st: str = "s") -> Slept | None:
     item, done = rested(held, *ops, st=st)
-    return Asleep.of(held, item, done, item.wait_rows[-1])
+    remembered = Asleep.of(held, item, done, item.wait_rows[-1])
+    return None if remembered is None else Slept(remembered, {row.id for row in item.wait_rows})
 
 
 def woken(held: Lease, **values: Any) -> Lease | None:
@@ -97,6 +109,13 @@ def test_it_is_read_when_anything_else_has_happened(moved: str, by: int) -> None
     assert remembered is not None
     row = claimed(held)
     assert remembered.woken({**row, moved: row[moved] + by}) is None
+
+
+def test_it_is_read_when_another_wait_is_over_than_its_own() -> None:
+    held = lease()
+    remembered = asleep(held, nap())
+    assert remembered is not None
+    assert remembered.asleep.woken(claimed(held), {uuid4()}) is None
 
 
 def test_it_is_not_remembered_while_another_step_is_open() -> None:

@@ -92,7 +92,8 @@ from c left join lateral (
 -- Take the lease of queued runs of a tenant ($2) of which the caller remembers all but what their waits came to: those to which
 -- nothing has happened since but that (the run, its epoch, rev and mail, and the wait's step), and which are under the limits of
 -- now. $8: the worker's session that a run is meant for which only workers serve; null: it is none such. With what the wait came
--- to, unless that has more than $9 bytes (`status` null): until the answer is taken, it holds the rows of all (rulings C11).
+-- to, unless that has more than $9 bytes (`status` null): until the answer is taken, it holds the rows of all (rulings C11). `open`: the
+-- wait is not over, as what has come was of another.
 with c as (
     update rt.live r set st = 'r', owner = $1, epoch = r.epoch + 1, qk = null, affinity = l.session,
                          given = case when l.session is null then r.given else r.epoch + 1 end,
@@ -111,7 +112,8 @@ with c as (
     where r.ctid = l.at
     returning r.id, r.bytes, r.gv, r.ga, r.gb, r.taken, l.sid
 )
-select c.*, (select d.v from rt.defs_version d where d.tenant = $2) as version, s.status, s.output, s.error
+select c.*, (select d.v from rt.defs_version d where d.tenant = $2) as version, s.status, s.output, s.error,
+       case when s.status is null then exists (select from rt.wait w where w.run = c.id and w.sid = c.sid offset 0) end as open
 from c left join lateral (
     select s.status::text as status, s.output, s.error from {t}.steps s
     where s.run = c.id and s.sid = c.sid and s.status in ('c', 'f')
@@ -134,7 +136,8 @@ with c as (
     )
     returning r.id, r.bytes, r.gv, r.ga, r.gb, r.taken
 )
-select c.*, (select d.v from rt.defs_version d where d.tenant = $2) as version, s.status, s.output, s.error
+select c.*, (select d.v from rt.defs_version d where d.tenant = $2) as version, s.status, s.output, s.error,
+       case when s.status is null then exists (select from rt.wait w where w.run = c.id and w.sid = $7::text offset 0) end as open
 from c left join lateral (
     select s.status::text as status, s.output, s.error from {t}.steps s
     where s.run = c.id and s.sid = $7::text and s.status in ('c', 'f')
