@@ -18,8 +18,10 @@ from tests.support import invariants
 from tests.support.child import Child
 from tests.support.engine import slow_commits
 from tests.support.gateway_of_many import REPLICAS
+from tests.support.locks import held_up
 from tests.support.rest import Rest
 from tests.support.stack import Servers, Stack
+from tests.support.waiting import until
 
 STARTS, EVENTS = 150, 30
 DEFINITIONS = {"workflows": [{"name": "work", "triggers": [{"event": "placed"}]}]}
@@ -55,9 +57,7 @@ class Load:
 
     async def answered(self, count: int) -> None:
         """Wait until so many are."""
-        async with asyncio.timeout(30):
-            while sum(task.done() for task in self._tasks) < count:
-                await asyncio.sleep(0.005)
+        await until(lambda: sum(task.done() for task in self._tasks) >= count)
 
     async def ended(self) -> list[str]:
         """The runs that they were answered, each another."""
@@ -115,18 +115,12 @@ async def test_killed_before_a_commit_that_happens_after_the_next_attempt_has_be
         await transaction.start()
         await connection.execute("lock table rt.live in access exclusive mode")
         load.send(starts=20, events=0)
-        await waits(connection, 1)
+        await held_up(connection, 1)
         await stack.kill("ingest")
         stack.children["ingest"].start()
         await stack.children["ingest"].ready()
-        await waits(connection, 2)
+        await held_up(connection, 2)
         await transaction.rollback()
-
-
-async def waits(connection: Any, count: int) -> None:
-    async with asyncio.timeout(20):
-        while await connection.fetchval("select count(*) from pg_locks where not granted") < count:
-            await asyncio.sleep(0.005)
 
 
 async def test_two_replicas_and_one_is_killed_drained_and_frozen(servers: Servers) -> None:

@@ -12,6 +12,7 @@ from runr_workflows import AsyncStep, Context, Workflows
 from services.core.runtime.ids import ulid_uuid
 from tests.support.rest import Rest
 from tests.support.stack import SERVICES, Stack
+from tests.support.waiting import until
 
 RUNS = 120
 STEPS = 20
@@ -36,9 +37,7 @@ class Chains:
 
     async def done(self, share: float) -> None:
         """This much of all steps has begun."""
-        async with asyncio.timeout(120):
-            while self.ran.total() < share * RUNS * STEPS:
-                await asyncio.sleep(0.02)
+        await until(lambda: self.ran.total() >= share * RUNS * STEPS, 120)
 
     @property
     def repeated(self) -> dict[tuple[str, int], int]:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.orders import Orders, Sides
 from tests.support.stack import Servers, Stack
+from tests.support.waiting import until
 
 AWAY_S = 10.0
 
@@ -46,13 +47,14 @@ async def test_orders_resume_after_postgres_has_crashed(servers: Servers, stack:
 
 async def backend_of_ingest(stack: Stack) -> int:
     """A server process that serves ingest, as soon as there is one: the server may be recovering from the last one."""
-    async with asyncio.timeout(60):
-        while True:
-            with contextlib.suppress(asyncpg.PostgresError, OSError):
-                pid = await stack.value("select pid from pg_stat_activity where application_name = $1", "runr-ingest")
-                if pid is not None:
-                    return int(pid)
-            await asyncio.sleep(0.05)
+
+    async def backend() -> int | None:
+        with contextlib.suppress(asyncpg.PostgresError, OSError):
+            pid = await stack.value("select pid from pg_stat_activity where application_name = $1", "runr-ingest")
+            return None if pid is None else int(pid)
+        return None
+
+    return int(await until(backend, 60))
 
 
 @pytest.mark.parametrize("accident", ["sessions-cut", "backend-killed"])

@@ -31,6 +31,7 @@ from tests.support.manifests import compose
 from tests.support.rest import Rest
 from tests.support.rolling import SteadyLoad
 from tests.support.stack import SERVICES, Servers, Stack
+from tests.support.waiting import until
 from tests.support.workflow_app import Bodies, serving
 
 IN_FULL = "RUNR_ROLLING_SECONDS" in os.environ
@@ -147,10 +148,12 @@ async def all_completed(stack: Stack, rest: Rest, load: SteadyLoad) -> None:
     for run in runs[-5:]:
         await rest.completed(run)
     connection = await asyncpg.connect(stack.database_url)
+
+    async def none_is_active() -> bool:
+        return not await connection.fetchval(_ACTIVE)
+
     try:
-        async with asyncio.timeout(60):
-            while await connection.fetchval(_ACTIVE):
-                await asyncio.sleep(0.1)
+        await until(none_is_active, 60)
         ended = await connection.fetch("select status, count(*) from rt.ends group by status")
         events = await connection.fetchval("select count(*) from rt.events where name = 'rolling.heard'")
     finally:

@@ -34,6 +34,7 @@ from tests.support.rest import Rest
 from tests.support.stack import SERVICES, Servers, Stack
 from tests.support.storm import storming
 from tests.support.transports import TRANSPORTS, Transport
+from tests.support.waiting import until
 from tests.support.workflow_app import Bodies, serving
 
 SOAKS = "RUNR_SOAK_RUNS" in os.environ
@@ -113,9 +114,10 @@ class Mixture:
     async def quiet(self) -> None:
         """No tick comes any more, and nothing is active: also what others have started has ended."""
         await self._client.insist("PATCH", "/projects/default/schedules/minutely/0", {"is_active": False})
-        async with asyncio.timeout(60):
-            while await self._stack.value(_LIVE, self._tenant):
-                await asyncio.sleep(0.1)
+        await until(self._nothing_lives, 60)
+
+    async def _nothing_lives(self) -> bool:
+        return not await self._stack.value(_LIVE, self._tenant)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from http.cookies import Morsel, SimpleCookie
 from typing import Any
@@ -18,6 +17,7 @@ from services.gateway.session import Cookies
 from tests.support.access_stage import PASSWORD, Stage, access_stage
 from tests.support.http_gateway import Reply
 from tests.support.tenancy import BOOTSTRAP_TOKEN, database, sealer, tenant
+from tests.support.waiting import until
 
 __all__ = ["database", "sealer", "tenant"]
 
@@ -102,9 +102,11 @@ async def test_a_token_is_made_shown_once_and_taken_back(stage: Stage) -> None:
 async def test_the_last_use_of_a_token_is_written_down(stage: Stage) -> None:
     secret = (await call(stage, "POST", "/tokens", {"name": "ci"})).json["token"]
     assert (await call(stage, "GET", "/session", token=secret)).status == 200
-    async with asyncio.timeout(30):
-        while not {token["name"]: token["last_used_at"] for token in await tokens(stage)}["ci"]:
-            await asyncio.sleep(0.02)
+
+    async def last_used() -> object:
+        return {token["name"]: token["last_used_at"] for token in await tokens(stage)}["ci"]
+
+    await until(last_used)
 
 
 async def test_a_bad_token_is_refused_with_every_fault(stage: Stage, tenant: int) -> None:

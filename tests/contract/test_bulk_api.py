@@ -23,7 +23,8 @@ from services.scheduler.schedule_service import ScheduleService
 from tests.support.grpc_backend import LOOPBACK, VIEWER, TwoTokens, no_telemetry
 from tests.support.hand import Hand
 from tests.support.http_gateway import Client, gateway
-from tests.support.live_rows import LiveRows, until
+from tests.support.live_rows import LiveRows
+from tests.support.waiting import until
 
 START = "/api/projects/default/runs/bulk"
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import grpc
@@ -21,6 +21,7 @@ from services.core.runtime.parse import Address
 from services.gateway.asking import Peer, only_reads
 from tests.support.cuttable import cuttable
 from tests.support.grpc_backend import ADMIN, LOOPBACK, rpc_server, serving
+from tests.support.waiting import until
 
 LONG_S = 60.0
 METADATA = call_metadata(ADMIN)
@@ -50,8 +51,7 @@ class Handled:
 
     async def reached(self, count: int) -> None:
         """Wait until so many calls were seen."""
-        while self.count < count:
-            await asyncio.sleep(0.01)
+        await until(lambda: self.count >= count)
 
     def server(self, address: Address = LOOPBACK, *, leave_s: float = 0.0) -> RpcServer:
         """A server of it."""
@@ -193,12 +193,13 @@ async def test_a_service_that_stays_away_is_missed_only_once() -> None:
             with pytest.raises(Unavailable, match="ingest cannot be reached; try again"):
                 await cancel(peer)
         async with serving(handled.server(server.address)):
-            async with asyncio.timeout(LONG_S):
-                while handled.count == 0:
-                    try:
-                        await cancel(peer)
-                    except Unavailable:
-                        await asyncio.sleep(0.05)
+
+            async def reached() -> bool:
+                with suppress(Unavailable):
+                    await cancel(peer)
+                return handled.count > 0
+
+            await until(reached)
 
 
 @pytest.mark.parametrize(

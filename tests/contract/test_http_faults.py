@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from importlib.metadata import version
 from typing import Any
 
@@ -19,6 +18,7 @@ from services.core.runtime.settings import TelemetrySettings
 from services.core.runtime.telemetry import start_telemetry
 from tests.support.grpc_backend import ADMIN, rpc_server, serving
 from tests.support.http_gateway import Client, gateway
+from tests.support.waiting import until
 
 TRACE_ID, PARENT_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 TRACEPARENT = f"00-{TRACE_ID}-{PARENT_ID}-01"
@@ -42,10 +42,11 @@ async def test_a_service_that_is_away_is_503_and_is_found_again() -> None:
         assert (ready.status, ready.json["checks"]["ingest"]) == (503, "cannot be reached")
         assert (await client.call("GET", "/healthz", token=None)).status == 200
         async with serving(rpc_server({"run.GetRun": get_run}, address=client.server.address)):
-            began = time.monotonic()
-            while (await client.call("GET", "/api/runs/r")).status != 200:
-                assert time.monotonic() - began < 5, "not found again"
-                await asyncio.sleep(0.05)
+
+            async def found_again() -> bool:
+                return bool((await client.call("GET", "/api/runs/r")).status == 200)
+
+            await until(found_again)
             assert (await client.call("GET", "/api/readyz", token=None)).status == 200
 
 
@@ -151,11 +152,9 @@ async def test_a_client_that_does_not_take_its_answer_is_cut_off(caplog: pytest.
         reader, writer = await asyncio.open_connection(client.address.host, client.address.port, limit=1 << 10)
         writer.write(f"GET /api/runs/r HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\n\r\n".encode())
         got = 0
-        async with asyncio.timeout(5):
-            while "a client does not take its answer" not in caplog.messages:
-                await asyncio.sleep(0.02)
+        await until(lambda: "a client does not take its answer" in caplog.messages)
         with contextlib.suppress(ConnectionError):
-            while chunk := await asyncio.wait_for(reader.read(1 << 20), 5):
+            while chunk := await asyncio.wait_for(reader.read(1 << 20), 30):
                 got += len(chunk)
         writer.close()
     assert got < 24 << 20

@@ -15,6 +15,7 @@ from multidict import CIMultiDict
 from tests.support.grpc_backend import ADMIN
 from tests.support.http_gateway import Client, Reply, gateway
 from tests.support.logged import complaints
+from tests.support.waiting import until
 
 SECRET = "rt_secret-of-somebody"
 BOTH = "Content-Length: 1\r\nTransfer-Encoding: chunked"
@@ -112,7 +113,5 @@ async def test_a_client_that_goes_in_the_middle_of_its_body_is_no_error(
             linger = struct.pack("ii", 1, linger_s)
             writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         writer.transport.abort()
-        async with asyncio.timeout(10):
-            while not any("has gone" in record.getMessage() for record in caplog.records):
-                await asyncio.sleep(0.01)
+        await until(lambda: any("has gone" in record.getMessage() for record in caplog.records))
     assert complaints(caplog) == []

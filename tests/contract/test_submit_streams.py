@@ -25,6 +25,7 @@ from services.gateway.backends import Backends, Credentials
 from services.gateway.submit import lane, submitter
 from services.gateway.submit.item import BIG_BYTES
 from tests.support.grpc_backend import ADMIN, LOOPBACK, VIEWER, rpc_server, serving
+from tests.support.waiting import until
 
 START, SEND = "/runr.workflows.v1.RunService/StartRun", "/runr.workflows.v1.EventService/SendEvents"
 Requests = AsyncIterator[run_service_pb2.SubmitStartsRequest]
@@ -142,16 +143,12 @@ async def meet(backends: Backends, *addresses: Address) -> None:
     """The name of ingest leads to these now, and all can be reached."""
     starts = backends._submitters[START]
     starts._meet(set(addresses))
-    async with asyncio.timeout(5):
-        while not all(each.is_up for each, _ in starts._lanes.values()):
-            await asyncio.sleep(0.01)
+    await until(lambda: all(each.is_up for each, _ in starts._lanes.values()))
 
 
 async def broken_off(backends: Backends) -> None:
     """It is noticed that the streams to ingest are over."""
-    async with asyncio.timeout(5):
-        while any(each.is_up for each, _ in backends._submitters[START]._lanes.values()):
-            await asyncio.sleep(0.01)
+    await until(lambda: not any(each.is_up for each, _ in backends._submitters[START]._lanes.values()))
 
 
 async def test_what_the_only_replica_had_is_asked_of_it_again_when_it_is_back() -> None:
@@ -244,9 +241,7 @@ async def test_two_replicas_share_the_work_and_one_that_drains_loses_nothing() -
                 await asyncio.gather(*(start(backends) for _ in range(40)))
         before = counts["first"]
         load = asyncio.gather(*(start(backends) for _ in range(400)))
-        async with asyncio.timeout(10):
-            while counts["first"] == before:
-                await asyncio.sleep(0.001)
+        await until(lambda: counts["first"] > before)
         await first.drain()
         await load
         done = counts["first"]

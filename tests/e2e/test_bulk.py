@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from typing import Any
 
 from runr_workflows import Context, Step, Workflows
 
-from tests.support.rest import END_S, Rest
+from tests.support.rest import Rest
 from tests.support.workflow_app import Bodies, serving
 
 RUNS = 12
@@ -26,11 +24,8 @@ def napping(wf: Workflows, bodies: Bodies) -> None:
 async def job_done(rest: Rest, action: str, **wanted: Any) -> dict[str, Any]:
     """A job that was asked for, once it has ended."""
     job = await rest.ok("POST", f"/projects/{rest.project}/runs/bulk", {"action": action, "filter": wanted})
-    deadline = time.monotonic() + END_S
-    while job["ended_at"] is None:
-        assert time.monotonic() < deadline, job
-        await asyncio.sleep(0.05)
-        job = await rest.ok("GET", f"/bulk-jobs/{job['id']}")
+    path = f"/bulk-jobs/{job['id']}"
+    job = await rest.until(lambda: rest.ok("GET", path), lambda found: found["ended_at"] is not None)
     assert (job["status"], job["skipped"], job["failed"]) == ("completed", 0, 0), job
     return dict(job)
 

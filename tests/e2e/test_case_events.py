@@ -15,6 +15,7 @@ from runr_workflows import Context, Step, Workflows
 from tests.support.fake_function import FakeFunction
 from tests.support.rest import Json, Rest, step_of
 from tests.support.transports import only_over
+from tests.support.waiting import until
 from tests.support.workflow_app import Bodies, serving
 
 CASES = Path(__file__).parent.parent / "vectors" / "data" / "cases.jsonl"
@@ -106,9 +107,7 @@ async def test_case_15_wait_vs_event_race(rest: Rest) -> None:
 
         async def send(k: int) -> int:
             # The wait is stored some milliseconds after the step before it: the events come before, at and after that.
-            async with asyncio.timeout(30):
-                while not bodies.of(runs[k])["before"]:
-                    await asyncio.sleep(0.005)
+            await until(lambda: bodies.of(runs[k])["before"])
             await asyncio.sleep(dice.uniform(0, 0.1))
             return int((await rest.send("paid", {"k": k}))["resumed"])
 

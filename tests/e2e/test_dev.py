@@ -8,8 +8,7 @@ import os
 import signal
 import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -22,17 +21,11 @@ import pytest
 from services.core.runtime.python_child import python_command, python_environ
 from services.embedded.home import Home
 from tests.support.homes import dev_home
+from tests.support.waiting import eventually
 
 START_S = 60.0
 DEADLINE_S = 30.0
 SERVICES = {"gateway", "ingest", "scheduler", "executor"}
-
-
-def eventually(holds: Callable[[], bool], what: str, limit_s: float = DEADLINE_S) -> None:
-    deadline = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {limit_s:g} s: {what}"
-        time.sleep(0.05)
 
 
 def environ_for(home: Home) -> dict[str, str]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from services.core.runtime.python_child import python_command
 from tests.e2e.test_queue import charging
@@ -17,6 +17,7 @@ from tests.support.redis_server import RedisServer
 from tests.support.rest import Rest
 from tests.support.stack import Stack
 from tests.support.transports import only_over
+from tests.support.waiting import until
 from tests.support.workflow_app import serving
 
 COUNT = 120
@@ -72,10 +73,12 @@ async def test_nothing_is_lost_or_doubled_whatever_is_killed(stack: Stack, rest:
             await produce(range(2 * COUNT // 3, COUNT))
             await stack.start("gateway")
             await bodies.until(lambda done: len({body.run for body in done}) >= COUNT)
-            (group,) = await redis.client.xinfo_groups(STREAM)
-            while group["pending"]:
+
+            async def accounted_for() -> dict[str, Any] | None:
                 (group,) = await redis.client.xinfo_groups(STREAM)
-                await asyncio.sleep(0.05)
+                return None if group["pending"] else group
+
+            group = await until(accounted_for)
             assert group["name"] == f"runr:{rest.tenant}:default".encode()
             second.kill(signal.SIGTERM)
             assert await second.ended() == 0

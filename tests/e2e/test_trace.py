@@ -11,7 +11,6 @@ from datetime import datetime
 import pytest
 
 from services.embedded.stack import EmbeddedStack
-from tests.support.live_rows import until
 from tests.support.otlp_receiver import OtlpReceiver, otlp_receiver, tree
 from tests.support.postgres import run_apart
 from tests.support.rest import Rest, step_of
@@ -32,6 +31,7 @@ from tests.support.traces import (
     trace_of,
 )
 from tests.support.transports import Transport, only_over
+from tests.support.waiting import until
 from tests.support.workflow_app import Bodies, serving
 
 SENT = "runr.workflows.v1.EventService/SendEvents"

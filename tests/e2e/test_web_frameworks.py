@@ -20,11 +20,11 @@ from tests.support.page_programs import execute
 from tests.support.pages import page
 from tests.support.rest import Rest
 from tests.support.transports import only_over
+from tests.support.waiting import until
 from tests.support.workflow_app import signing_key, sync
 
 PAGE = page("docs/how-to/web-frameworks.md")
 PATH = "/api/workflows"
-STARTED_S = 60.0
 
 Names = dict[str, Any]
 Server = Callable[[Any], AbstractAsyncContextManager[int]]
@@ -56,9 +56,7 @@ async def asgi(app: Any) -> AsyncIterator[int]:
     """The port of a server for ASGI."""
     server = uvicorn.Server(uvicorn.Config(app, "127.0.0.1", 0, log_config=None, lifespan="off"))
     serving = asyncio.create_task(server._serve())
-    async with asyncio.timeout(STARTED_S):
-        while not server.started:
-            await asyncio.sleep(0.01)
+    await until(lambda: server.started)
     try:
         yield server.servers[0].sockets[0].getsockname()[1]
     finally:

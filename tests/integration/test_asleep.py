@@ -12,7 +12,8 @@ import pytest
 from tests.support.engine import database, executing, postgres_url
 from tests.support.fake_function import Op, Request, Script, completed, failed, replaying, sleep
 from tests.support.hand import Hand
-from tests.support.live_rows import LiveRows, rows, until
+from tests.support.live_rows import LiveRows, rows
+from tests.support.waiting import until
 
 __all__ = ["database", "postgres_url", "rows"]
 

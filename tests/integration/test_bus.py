@@ -16,7 +16,8 @@ from services.core.bus.ready_consumer import consume_ready
 from services.core.bus.session import Session
 from services.core.engine.hints import Hints
 from services.core.runtime.traceparent import headers
-from tests.support.bus import GUARD_S, Taker, bus, consuming, open_bus, stream_ready, until
+from tests.support.bus import GUARD_S, Taker, bus, consuming, open_bus, stream_ready
+from tests.support.waiting import until
 
 __all__ = ["bus"]
 
@@ -80,9 +81,11 @@ async def test_hints_are_taken_off_the_stream_when_they_arrive(bus: Bus) -> None
     async with consuming(bus, taker):
         Hints(bus).ready([uuid.uuid4()])
         await until(lambda: len(taker.runs) == 1)
-        async with asyncio.timeout(GUARD_S):
-            while await bus.pending() != 0:
-                await asyncio.sleep(0.01)
+
+        async def nothing_is_left() -> bool:
+            return await bus.pending() == 0
+
+        await until(nothing_is_left)
 
 
 async def test_an_executor_without_room_asks_for_nothing(bus: Bus, nats_url: str, nats_prefix: str) -> None:

@@ -14,7 +14,8 @@ from services.core.bus.jetstream import Bus
 from services.core.bus.subjects import CONSUMER
 from services.core.engine.hints import Hints
 from services.embedded.stack import EmbeddedStack
-from tests.support.bus import GUARD_S, Taker, bus, consuming, open_bus, stream_ready, until
+from tests.support.bus import GUARD_S, Taker, bus, consuming, open_bus, stream_ready
+from tests.support.waiting import until
 
 __all__ = ["bus"]
 
@@ -31,10 +32,11 @@ async def test_an_ended_hearing_leaves_nothing_behind(
         return on_cancel
 
     async def told(owner: int) -> None:
-        async with asyncio.timeout(GUARD_S):
-            while (owner, run) not in heard:  # a subscription takes a moment to reach the server
-                Hints(other).cancelled(owner, [run])
-                await asyncio.sleep(0.01)
+        def asked() -> bool:  # again and again: a subscription takes a moment to reach the server
+            Hints(other).cancelled(owner, [run])
+            return (owner, run) in heard
+
+        await until(asked)
 
     async with open_bus(nats_url, nats_prefix) as other:
         for owner in range(1, 30):  # one life after another
@@ -202,7 +204,9 @@ async def test_a_connection_that_breaks_while_something_waits_to_be_written_is_m
     client._pending_data_size += 6
     transport: Any = client._transport
     transport._io_reader.set_exception(BrokenPipeError())
-    async with asyncio.timeout(GUARD_S):
-        await session.closed.wait()
-        while await bus.session() is session:
-            await asyncio.sleep(0.01)
+    await asyncio.wait_for(session.closed.wait(), GUARD_S)
+
+    async def another() -> bool:
+        return await bus.session() is not session
+
+    await until(another)

@@ -23,7 +23,8 @@ from services.scheduler.duties.rescue import Rescue
 from tests.support.engine import ScriptedFunctions, kill, living, make_incarnation
 from tests.support.fake_function import completed, replaying
 from tests.support.hand import Hand
-from tests.support.live_rows import LiveRows, until
+from tests.support.live_rows import LiveRows
+from tests.support.waiting import until
 
 RUNS = 21
 LEASE = LeaseSettings(ttl_s=30.0, heartbeat_s=0.5)

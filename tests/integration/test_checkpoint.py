@@ -28,7 +28,8 @@ from services.scheduler.duties.rescue import Rescue
 from tests.support.engine import ScriptedFunctions, kill, living, make_incarnation
 from tests.support.fake_function import KEY, Answer, Request, completed
 from tests.support.hand import Hand
-from tests.support.live_rows import LiveRows, until
+from tests.support.live_rows import LiveRows
+from tests.support.waiting import until
 
 LEASE = LeaseSettings(ttl_s=30.0, heartbeat_s=0.5)
 OVER_THE_LIMIT = "x" * (1024 * 1024 + 1)
@@ -297,10 +298,13 @@ async def test_after_a_failed_attempt_what_may_be_lost_goes_one_by_one(
     await hand.declare(checkpointed(4))
     run = await hand.start("work")
     client = Failing(sdk)
-    async with living(executor(rows, sealer, client)), asyncio.timeout(60):
-        while client.failures < 2 or await rows.status(run) is not Status.COMPLETED:
-            await hand.fire(run)
-            await asyncio.sleep(0.02)
+
+    async def has_failed_twice_and_completed() -> bool:
+        await hand.fire(run)
+        return client.failures >= 2 and await rows.status(run) is Status.COMPLETED
+
+    async with living(executor(rows, sealer, client)):
+        await until(has_failed_twice_and_completed, 60)
     assert [request.get("max_ops") for request in sdk.requests] == [4, *[None] * 7, 4]
     assert sdk.bodies == {"s0": 2, "s1": 2, **{f"s{number}": 1 for number in range(2, 9)}}
     assert await output(rows, run) == 36
@@ -361,10 +365,13 @@ async def test_a_failing_step_keeps_its_count_of_attempts(hand: Hand, rows: Live
 
     await hand.declare(checkpointed(5))
     run = await hand.start("work")
-    async with living(executor(rows, sealer, sdk)), asyncio.timeout(60):
-        while await rows.status(run) is not Status.COMPLETED:
-            await hand.fire(run)
-            await asyncio.sleep(0.02)
+
+    async def completed() -> bool:
+        await hand.fire(run)
+        return await rows.status(run) is Status.COMPLETED
+
+    async with living(executor(rows, sealer, sdk)):
+        await until(completed, 60)
     assert seen == [("a", 0), ("b", 0), ("b", 1), ("b", 2), ("c", 0), ("c", 1)]
     query = f"select sid, att from t_{rows.tenant}.steps where run = $1 order by seq"
     assert [tuple(row) for row in await rows.rows(query, run)] == [("a", 1), ("b", 3), ("c", 2)]

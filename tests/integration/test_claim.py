@@ -14,7 +14,8 @@ from tests.support.claiming import QUICK, Bodies, Gate, ended
 from tests.support.engine import HandClock, ScriptedFunctions, database, executing, make_incarnation, postgres_url
 from tests.support.fake_function import Answer, Request, Script
 from tests.support.hand import Hand, playing
-from tests.support.live_rows import DAY_MS, LiveRows, rows, until
+from tests.support.live_rows import DAY_MS, LiveRows, rows
+from tests.support.waiting import until
 
 __all__ = ["database", "postgres_url", "rows"]
 

@@ -19,7 +19,8 @@ from services.executor.load import load_leases
 from tests.support.claiming import Bodies, ended
 from tests.support.engine import PATIENT, QuickClock, database, executing, postgres_url
 from tests.support.hand import Hand
-from tests.support.live_rows import DAY_MS, LiveRows, rows, until
+from tests.support.live_rows import DAY_MS, LiveRows, rows
+from tests.support.waiting import until
 
 __all__ = ["database", "postgres_url", "rows"]
 

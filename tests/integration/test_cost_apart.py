@@ -34,7 +34,9 @@ from services.core.store.queries import queries
 from tests.support.engine import database, executing, postgres_url
 from tests.support.fake_function import replaying, wait_for_event
 from tests.support.hand import Hand, neighbour
-from tests.support.live_rows import DAY_MS, LiveRows, rows, until
+from tests.support.live_rows import DAY_MS, LiveRows, rows
+from tests.support.locks import held_up
+from tests.support.waiting import until
 
 __all__ = ["database", "postgres_url", "rows"]
 
@@ -158,9 +160,7 @@ async def test_one_tenants_requests_leave_others_a_way_to_the_database(hand: Han
         )
         # All of them wait for the first with their id, each at a connection of its own if it could have one.
         stuck = [asyncio.create_task(acceptor.accept(hand.tenant, [event])) for _ in range(10)]
-        async with asyncio.timeout(10):
-            while not await connection.fetchval("select count(*) from pg_locks where not granted"):
-                await asyncio.sleep(0.005)
+        await held_up(connection)
         async with asyncio.timeout(4):
             (accepted,) = await acceptor.accept(other.tenant, [event])
         assert not accepted.duplicate

@@ -25,8 +25,8 @@ from tests.support.cuttable import cuttable
 from tests.support.engine import HandClock, ScriptedFunctions, database, living, make_incarnation, postgres_url
 from tests.support.fake_function import Answer, Op, Request, Script, completed
 from tests.support.hand import Hand
-from tests.support.live_rows import until
 from tests.support.tenancy import ENCRYPTION_KEY
+from tests.support.waiting import until
 
 __all__ = ["database", "postgres_url"]
 

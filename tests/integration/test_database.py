@@ -8,7 +8,7 @@ import pytest
 
 from services.core.domain.errors import Unavailable
 from services.core.store.database import PASSING, Database
-from tests.support.live_rows import until
+from tests.support.waiting import until
 
 
 async def test_a_session_that_is_lost_as_it_is_given_back_is_the_database_that_is_away(database: Database) -> None:

@@ -36,7 +36,8 @@ from services.core.store.workflows import definitions_version
 from services.scheduler.delete_project import ProjectDeleter
 from tests.support.engine import slow_commits
 from tests.support.hand import Hand, playing
-from tests.support.live_rows import LiveRows, until
+from tests.support.live_rows import LiveRows
+from tests.support.waiting import until
 
 HINTS = Hints(NullPublisher())
 SHIP = {"name": "ship", "triggers": [{"event": "paid"}, {"cron": "* * * * *"}], "cancel_on": [{"event": "stop"}]}

@@ -17,7 +17,8 @@ from tests.support.claiming import Gate, ended
 from tests.support.engine import database, executing, postgres_url
 from tests.support.fake_function import Answer, Request, completed, failed, replaying, wait_for_event
 from tests.support.hand import Hand
-from tests.support.live_rows import DAY_MS, LiveRows, Recorder, rows, until
+from tests.support.live_rows import DAY_MS, LiveRows, Recorder, rows
+from tests.support.waiting import until
 
 __all__ = ["database", "postgres_url", "rows"]
 

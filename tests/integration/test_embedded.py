@@ -10,8 +10,7 @@ import socket
 import stat
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import asyncpg
@@ -24,9 +23,9 @@ from services.embedded.home import Home, temporary_folder
 from services.embedded.identity import NOBODY, nobody_can_reach
 from services.embedded.stack import EmbeddedStack, StackFailed
 from tests.support.homes import temporary_home
+from tests.support.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
-DEADLINE_S = 20.0
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="shows what root needs")
 
@@ -35,13 +34,6 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="shows what root needs")
 def home() -> Iterator[Home]:
     with temporary_home("test") as made:
         yield made
-
-
-def eventually(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {DEADLINE_S:g} s: {what}"
-        time.sleep(0.02)
 
 
 def processes_of(home: Home) -> list[int]:

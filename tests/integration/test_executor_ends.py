@@ -12,7 +12,8 @@ from tests.support.claiming import QUICK, Bodies, Gate, ended
 from tests.support.engine import ScriptedFunctions, database, executing, kill, living, make_incarnation, postgres_url
 from tests.support.fake_function import completed
 from tests.support.hand import Hand
-from tests.support.live_rows import LiveRows, rows, until
+from tests.support.live_rows import LiveRows, rows
+from tests.support.waiting import until
 
 __all__ = ["database", "postgres_url", "rows"]
 

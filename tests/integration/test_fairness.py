@@ -18,7 +18,8 @@ from services.executor.incarnation import Incarnation
 from tests.support.engine import PATIENT, QuickClock, executing
 from tests.support.fake_function import Answer, Request, completed
 from tests.support.hand import Hand, playing
-from tests.support.live_rows import LiveRows, until
+from tests.support.live_rows import LiveRows
+from tests.support.waiting import until
 
 SLOTS = 8
 

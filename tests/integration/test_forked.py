@@ -21,7 +21,7 @@ from services.cli.forked import Forked, ForkedChild
 from services.core.runtime.python_child import python_command, python_environ
 from services.embedded.home import Home
 from tests.support.homes import temporary_home
-from tests.support.live_rows import until
+from tests.support.waiting import until
 
 WAITING = python_command("services.cli.main", "serve", "scheduler")
 WRONG = python_command("services.cli.main", "serve", "nothing")

@@ -17,7 +17,8 @@ from services.executor.worker_stream.sessions import MAX_SESSIONS, TooManyWorker
 from tests.support.engine import HandClock
 from tests.support.fake_function import completed
 from tests.support.hand import Hand
-from tests.support.live_rows import LiveRows, until
+from tests.support.live_rows import LiveRows
+from tests.support.waiting import until
 from tests.support.worker import HandWorker, StreamExecutor, reported, stranger, stream_executor, worker
 
 MOST = 2**31 - 1

@@ -19,7 +19,8 @@ from services.core.store.queries import queries
 from tests.support.engine import database, executing, postgres_url
 from tests.support.fake_function import completed, replaying
 from tests.support.hand import Hand
-from tests.support.live_rows import DAY_MS, LiveRows, rows, until
+from tests.support.live_rows import DAY_MS, LiveRows, rows
+from tests.support.waiting import until
 
 __all__ = ["database", "postgres_url", "rows"]
 

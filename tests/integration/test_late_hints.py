@@ -13,7 +13,8 @@ from services.core.runtime.sealing import Sealer
 from tests.support.engine import executing
 from tests.support.fake_function import Op, Request, completed
 from tests.support.hand import Hand
-from tests.support.live_rows import LiveRows, until
+from tests.support.live_rows import LiveRows
+from tests.support.waiting import until
 
 
 async def test_a_late_hint_of_a_cancel_does_not_stop_the_lease_after_the_retry(

@@ -19,6 +19,7 @@ from services.executor.lean_http.dial import Dialer
 from tests.support.fake_function import KEY, FakeFunction
 from tests.support.function_calls import ask, client, localhost, make_client
 from tests.support.raw_server import RawServer, answer, read_request
+from tests.support.waiting import until
 
 __all__ = ["client"]
 
@@ -32,13 +33,6 @@ def open_sockets() -> int:
         except FileNotFoundError:  # the folder's own
             continue
     return found
-
-
-async def until(holds: Any, *, timeout_s: float = 5.0) -> None:
-    """Wait for something that tells nobody: the kernel's view of sockets."""
-    async with asyncio.timeout(timeout_s):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 def lean(**bounds: int) -> LeanClient:

@@ -34,9 +34,10 @@ from tests.support.engine import EMPTIED, executing
 from tests.support.fake_function import Answer, Request, completed
 from tests.support.gate_life import GateLife, Limit, gate_life
 from tests.support.hand import Hand
-from tests.support.live_rows import LiveRows, until
+from tests.support.live_rows import LiveRows
 from tests.support.locks import held_up
 from tests.support.tenancy import BOOTSTRAP_TOKEN
+from tests.support.waiting import until
 
 NUMBERS = st.integers(1, 3)
 LIMITS = st.lists(st.tuples(NUMBERS, st.sampled_from([None, "a", "b"])), max_size=2)

@@ -16,7 +16,8 @@ from tests.support.engine import ScriptedFunctions as Functions
 from tests.support.engine import database, executing, kill, make_incarnation, postgres_url, slow_commits
 from tests.support.fake_function import Answer, Request, completed, replaying, sleep, wait_for_event
 from tests.support.hand import ALL_PARTS, Hand
-from tests.support.live_rows import DAY_MS, LiveRows, Recorder, recorder, rows, until
+from tests.support.live_rows import DAY_MS, LiveRows, Recorder, recorder, rows
+from tests.support.waiting import until
 
 __all__ = ["database", "postgres_url", "recorder", "rows"]
 
@@ -61,9 +62,7 @@ class TestExecutor:
             executor.hint([holder])
             await until(lambda: rows.value("select st = 'r' from rt.live where id = $1", holder))
             recorder.ready.clear()
-            async with asyncio.timeout(10):
-                while run not in recorder.ready:
-                    await asyncio.sleep(0.01)
+            await until(lambda: run in recorder.ready)
             assert await rows.value("select st::text from rt.live where id = $1", run) == "q"
             release.set()
             await ended(hand, [run, holder])

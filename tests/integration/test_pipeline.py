@@ -15,8 +15,9 @@ from services.core.store.pipeline import Pipeline
 from services.core.store.queries import queries
 from tests.support.builders import ending, item, serving
 from tests.support.engine import database, postgres_url
-from tests.support.live_rows import DAY_MS, LiveRows, rows, until
+from tests.support.live_rows import DAY_MS, LiveRows, rows
 from tests.support.pipeline import everything, held, owner, pipeline, read, steps, used
+from tests.support.waiting import until
 
 __all__ = ["database", "owner", "pipeline", "postgres_url", "rows"]
 

@@ -15,8 +15,9 @@ from services.core.store.pipeline import Pipeline
 from tests.support.builders import ending, item
 from tests.support.cuttable import cuttable
 from tests.support.engine import database, postgres_url
-from tests.support.live_rows import LiveRows, rows, until
+from tests.support.live_rows import LiveRows, rows
 from tests.support.pipeline import held, owner, pipeline, read, steps, used
+from tests.support.waiting import until
 
 __all__ = ["database", "owner", "pipeline", "postgres_url", "rows"]
 

@@ -33,6 +33,7 @@ from tests.support.queues import (
     stream,
     until_runs,
 )
+from tests.support.waiting import until
 
 __all__ = ["producer", "project", "stream"]
 
@@ -97,9 +98,7 @@ async def test_replicas_share_the_messages_and_a_killed_one_loses_none(
         await one.until("1 streams")
         await other.until("1 streams")
         publishing = asyncio.create_task(producer.publish(stream, *numbered(300)))
-        async with asyncio.timeout(GUARD_S):
-            while not await runs(hand):
-                await asyncio.sleep(0.01)
+        await until(lambda: runs(hand))
         await one.kill()
         await publishing
         await producer.settled(stream, consumer_of(other, project))
@@ -209,9 +208,7 @@ async def test_nats_may_go_and_come_back(
         await producer.publish(stream, *numbered(5))
         await until_runs(hand, 5)
         await asyncio.to_thread(nats_stack.stop, "nats")
-        async with asyncio.timeout(GUARD_S):
-            while replica.bus.connected:
-                await asyncio.sleep(0.02)
+        await until(lambda: not replica.bus.connected)
         await asyncio.to_thread(nats_stack.start, "nats")
         async with producing(nats_url) as again:
             await again.publish(stream, *numbered(5))
@@ -270,13 +267,14 @@ async def test_a_drained_replica_leaves_its_messages_to_others_at_once(
         await producer.publish(stream, *numbered(1))
         await asyncio.wait_for(reached.wait(), GUARD_S)
         await producer.publish(stream, *numbered(3))  # these are with it too, and not begun
-        async with asyncio.timeout(GUARD_S):
-            while (
-                info := await producer.consumer(stream, consumer_of(leaving, project))
-            ) and info.num_ack_pending != 4:
-                await asyncio.sleep(0.02)
+        name = consumer_of(leaving, project)
+
+        async def are_with_it(count: int) -> bool:
+            return await producer.unacknowledged(stream, name) == count
+
+        await until(lambda: are_with_it(4))
         draining = asyncio.create_task(leaving.bridge.drain())
-        await asyncio.sleep(0)
+        await until(lambda: are_with_it(1))  # what it has not begun it has put back
         assert not draining.done(), "a message that is accepted is acknowledged before the process ends"
         gate.set()
         await asyncio.wait_for(draining, GUARD_S)

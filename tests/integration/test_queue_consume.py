@@ -13,6 +13,7 @@ from services.core.runtime.lifecycle import StartRefused
 from tests.support.bridge_sink import Bridge, bridge
 from tests.support.consuming import DEAD, GROUP, STREAM, add, consuming, pending, settled
 from tests.support.redis_server import RedisServer, redis, server
+from tests.support.waiting import until
 
 __all__ = ["redis", "server"]
 
@@ -71,8 +72,7 @@ async def test_an_engine_that_is_not_there_is_waited_for(redis: RedisServer) -> 
         port = int(sink.url.split(":")[2].partition("/")[0])
     await add(redis, 3)
     async with consuming(redis, sink, max_deliveries=1) as running:
-        while running.consumer.gate.is_open:
-            await asyncio.sleep(0.01)
+        await until(lambda: not running.consumer.gate.is_open)
         async with bridge(port=port) as sink:
             await sink.until(lambda sink: len(sink.accepted) == 3)
             await settled(redis)
@@ -222,8 +222,7 @@ async def test_entries_that_were_deleted_while_they_were_pending_are_forgotten(s
     await server.client.xdel(STREAM, ids[0], ids[2])
     async with bridge() as sink, consuming(server, sink, claim_after_s=0.2):
         await sink.until(lambda sink: len(sink.accepted) == 2)
-        while await pending(server):
-            await asyncio.sleep(0.02)
+        await settled(server)
     assert set(sink.accepted) == {ids[1], ids[3]}
 
 
@@ -258,7 +257,7 @@ async def test_a_consumer_that_drains_ends_what_is_on_its_way_and_leaves_the_res
             ids += await add(server, n="2")
             await sink.until(lambda sink: len(sink.posts) == 3)
             drained = asyncio.create_task(leaving.drain())
-            await asyncio.sleep(0.1)
+            await until(lambda: leaving.consumer.held == 1)  # the rest has been left
             assert not drained.done()
             sink.let_go()
             await drained
@@ -290,6 +289,11 @@ async def test_several_consumers_share_the_entries(redis: RedisServer) -> None:
     assert sink.accepted == dict.fromkeys(ids, 1)
 
 
+async def consumers(server: RedisServer) -> set[bytes]:
+    """The names of those that the group knows."""
+    return {each["name"] for each in await server.client.xinfo_consumers(STREAM, GROUP)}
+
+
 async def test_consumers_that_are_gone_and_have_nothing_are_removed(server: RedisServer) -> None:
     await add(server, 2)
     await server.client.xgroup_create(STREAM, GROUP, id="0")
@@ -301,10 +305,14 @@ async def test_consumers_that_are_gone_and_have_nothing_are_removed(server: Redi
         client, stream=STREAM, group=GROUP, consumer="here", dead_stream=DEAD, forgotten_ms=0
     )  # fmt: skip
     await here.read(1, block_ms=1)
-    await asyncio.sleep(0.01)
-    await here.forget_the_dead()
+
+    async def is_removed() -> bool:
+        await here.forget_the_dead()
+        return b"gone" not in await consumers(server)
+
+    await until(is_removed)
     await client.aclose()
-    assert {each["name"] for each in await server.client.xinfo_consumers(STREAM, GROUP)} <= {b"busy", b"here"}
+    assert await consumers(server) - {b"here"} == {b"busy"}
     assert await pending(server) == 1
 
 

@@ -24,6 +24,7 @@ from tests.support.bridge_sink import PATH, bridge
 from tests.support.consuming import GROUP, STREAM, add, settled
 from tests.support.grpc_backend import no_telemetry
 from tests.support.redis_server import RedisServer
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -79,8 +80,11 @@ async def test_it_tells_of_itself_what_it_does(server: RedisServer) -> None:
         assert group["name"] == GROUP.encode()
         assert await server.client.xlen(f"{STREAM}:dead") == 1
         await server.kill()
-        while (await about.health.readiness())[0]:
-            await asyncio.sleep(0.05)
+
+        async def is_away() -> bool:
+            return not (await about.health.readiness())[0]
+
+        await until(is_away)
         assert counted(about)["away", "redis"] == 1
         async with asyncio.timeout(30):
             await process.drain()  # nothing is waited for that may never come

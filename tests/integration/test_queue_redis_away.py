@@ -9,6 +9,7 @@ from itertools import count
 from tests.support.bridge_sink import Bridge, bridge
 from tests.support.consuming import add, consuming, settled
 from tests.support.redis_server import RedisServer, redis, server
+from tests.support.waiting import until
 
 __all__ = ["redis", "server"]
 
@@ -53,12 +54,12 @@ async def test_a_redis_that_has_lost_everything_gets_its_group_again() -> None:
 
 
 async def test_a_redis_that_stands_still_is_waited_for(redis: RedisServer) -> None:
-    async with bridge() as sink, consuming(redis, sink, claim_after_s=0.5):
+    async with bridge() as sink, consuming(redis, sink, claim_after_s=0.5, answer_s=1.5) as running:
         await add(redis)
         await sink.until(lambda sink: len(sink.accepted) == 1)
         redis.freeze()
         adding = asyncio.create_task(add(redis))
-        await asyncio.sleep(0.3)
+        await until(lambda: running.consumer.redis.is_away)
         redis.thaw()
         await adding
         await sink.until(lambda sink: len(sink.accepted) == 2)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from services.core.engine.projects import ProjectChange, create_project
@@ -13,7 +11,6 @@ from services.core.store.database import Database
 from services.core.store.projects import ProjectRow, get_project
 from tests.support.hand import Hand, playing
 from tests.support.queues import (
-    GUARD_S,
     Producer,
     bridging,
     change_stream,
@@ -25,6 +22,7 @@ from tests.support.queues import (
     stream,
     until_runs,
 )
+from tests.support.waiting import until
 
 __all__ = ["producer", "project", "stream"]
 
@@ -64,9 +62,11 @@ async def test_the_consumer_of_a_deleted_project_is_deleted(
         async with hand.database.connection() as connection:
             await connection.execute(f"delete from t_{hand.tenant}.projects where id = $1", project.id)
             await connection.execute("update rt.defs_version set v = v + 1 where tenant = $1", hand.tenant)
-        async with asyncio.timeout(GUARD_S):
-            while await producer.consumer(stream, consumer_of(replica, project)) is not None:
-                await asyncio.sleep(0.02)
+
+        async def is_gone() -> bool:
+            return await producer.consumer(stream, consumer_of(replica, project)) is None
+
+        await until(is_gone)
 
 
 @pytest.mark.parametrize(

@@ -40,8 +40,9 @@ from services.executor.worker_stream.sessions import WorkerSessions
 from tests.support.engine import database, executing, postgres_url
 from tests.support.fake_function import Request, completed, failed, replaying, sleep, wait_for_event
 from tests.support.hand import Hand
-from tests.support.live_rows import DAY_MS, LiveRows, rows, until
+from tests.support.live_rows import DAY_MS, LiveRows, rows
 from tests.support.pipeline import owner, pipeline
+from tests.support.waiting import until
 from tests.support.worker import HandWorker, StreamExecutor, stream_executor, worker
 
 __all__ = ["database", "owner", "pipeline", "postgres_url", "rows"]

@@ -13,9 +13,10 @@ from services.core.store.database_clock import DatabaseClock
 from services.scheduler.duties.cron import Cron, ForgetFires
 from services.scheduler.duties.glance import Glance
 from services.scheduler.ticker import Ticker
-from tests.support.live_rows import Recorder, until
+from tests.support.live_rows import Recorder
 from tests.support.schedules import ScheduleStory, cron, scheduler, story, workflow
 from tests.support.still_clock import still_clock
+from tests.support.waiting import until
 
 __all__ = ["still_clock", "story"]
 

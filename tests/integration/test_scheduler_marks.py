@@ -14,7 +14,8 @@ from services.core.store.commit_item import WaitRow
 from services.scheduler.duties.marks import Marks
 from services.scheduler.duties.send_events import MIN_AGE_MS, SendEvents
 from services.scheduler.duties.timeout import Timeout
-from tests.support.live_rows import DAY_MS, LiveRows, Recorder, until
+from tests.support.live_rows import DAY_MS, LiveRows, Recorder
+from tests.support.waiting import until
 
 
 @pytest.fixture

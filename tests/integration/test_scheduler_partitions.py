@@ -12,7 +12,8 @@ from services.core.runtime.clock import SystemClock
 from services.core.store.database import Database
 from services.scheduler.partitions import EVERY_PARTITION, Partitions
 from tests.support.cuttable import cuttable
-from tests.support.live_rows import LiveRows, until
+from tests.support.live_rows import LiveRows
+from tests.support.waiting import until
 
 SESSIONS = "pg_stat_activity where application_name = 'runr-scheduler-owner' and datname = current_database()"
 
@@ -162,7 +163,7 @@ async def test_a_scheduler_that_is_cut_off_beats_again_at_once(rows: LiveRows) -
     # A whole beat of ten seconds without its lock: the others would take its share long before.
     async with AsyncExitStack() as stack:
         dsn, cut = await stack.enter_async_context(cuttable(rows.database.dsn))
-        one = Partitions(dsn, node="test", clock=SystemClock(), beat_s=10.0)
+        one = Partitions(dsn, node="test", clock=SystemClock(), beat_s=3_600.0)
         await stack.enter_async_context(running(one))
         await until(lambda: has_all(rows, one))
         former = one.owner
@@ -173,13 +174,13 @@ async def test_a_scheduler_that_is_cut_off_beats_again_at_once(rows: LiveRows) -
         async def beaten_again() -> bool:
             return bool(await rows.value("select beat_at > $2 from rt.owner where id = $1", former, before))
 
-        await until(beaten_again, 5.0)
+        await until(beaten_again)
         await rows.rows("select pg_terminate_backend($1)", session)
 
         async def locked() -> bool:
             return not await rows.value("select pg_try_advisory_xact_lock($1)", former)
 
-        await until(locked, 5.0)
+        await until(locked)
         assert one.owner == former
         assert await owned(rows, one) == set(EVERY_PARTITION)
 

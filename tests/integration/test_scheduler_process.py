@@ -21,8 +21,9 @@ from services.core.store.database import Database
 from services.embedded.stack import EmbeddedStack
 from tests.support.child import Child
 from tests.support.homes import temporary_home
-from tests.support.live_rows import LiveRows, until
+from tests.support.live_rows import LiveRows
 from tests.support.tenancy import BOOTSTRAP_TOKEN, ENCRYPTION_KEY
+from tests.support.waiting import until
 
 HEARTBEAT_S = 0.5
 

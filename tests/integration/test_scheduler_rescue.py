@@ -16,8 +16,9 @@ from services.core.runtime.clock import SystemClock
 from services.core.runtime.settings import LeaseSettings
 from services.scheduler.duties.owners import KEEP_MS, ForgetOwners
 from services.scheduler.duties.rescue import Rescue
-from tests.support.live_rows import LiveRows, Recorder, until
+from tests.support.live_rows import LiveRows, Recorder
 from tests.support.turned_clock import TurnedClock
+from tests.support.waiting import until
 
 TTL = LeaseSettings(ttl_s=30.0, heartbeat_s=3.0)
 SILENT_MS = 31_000

@@ -13,9 +13,10 @@ from services.core.runtime.ids import ulid_text
 from services.core.store.database import connect
 from services.core.store.schedules import FireRow, record_fires, take_due
 from services.core.store.workflows import archive_all, bump_definitions
-from tests.support.live_rows import LiveRows, Recorder, until
+from tests.support.live_rows import LiveRows, Recorder
 from tests.support.schedules import ScheduleStory, cron, scheduler, story, workflow
 from tests.support.still_clock import StillClock, still_clock
+from tests.support.waiting import until
 
 __all__ = ["still_clock", "story"]
 

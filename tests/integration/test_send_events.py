@@ -23,7 +23,8 @@ from services.core.store.database import Database
 from tests.support.engine import ScriptedFunctions, database, executing, postgres_url, slow_commits
 from tests.support.fake_function import completed, replaying
 from tests.support.hand import Hand
-from tests.support.live_rows import LiveRows, rows, until
+from tests.support.live_rows import LiveRows, rows
+from tests.support.waiting import until
 
 __all__ = ["database", "postgres_url", "rows"]
 

@@ -7,8 +7,7 @@ import json
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import aiohttp
@@ -20,6 +19,7 @@ from services.core.runtime.parent import PARENT_PIPE
 from services.core.runtime.python_child import python_command, python_environ
 from services.embedded.home import Home
 from tests.support.homes import temporary_home
+from tests.support.waiting import until
 
 DEADLINE_S = 20.0
 COMMAND = python_command("tests.support.plain_service")
@@ -50,13 +50,6 @@ class Plain:
 
     def spec(self) -> ChildSpec:
         return ChildSpec(name="plain", command=COMMAND, environ=self.environ, ready_url=f"http://{self.health}/readyz")
-
-
-async def eventually(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {DEADLINE_S:g} s: {what}"
-        await asyncio.sleep(0.02)
 
 
 async def ready(plain: Plain) -> None:
@@ -121,7 +114,7 @@ async def test_a_killed_child_comes_back_and_stop_ends_it(home: Home) -> None:
     await children.wait_ready(DEADLINE_S)
     first = children.pids()["plain"]
     os.kill(first, signal.SIGKILL)
-    await eventually(lambda: children.pids().get("plain", first) != first, "another process runs")
+    await until(lambda: children.pids().get("plain", first) != first)
     await children.wait_ready(DEADLINE_S)
     second = children.pids()["plain"]
     await children.stop()
@@ -170,5 +163,5 @@ async def test_children_do_not_outlive_a_killed_supervisor(home: Home, tmp_path:
     owner.kill()
     owner.wait()
     owner.stdout.close()
-    await eventually(lambda: not psutil.pid_exists(child), "the child is gone")
+    await until(lambda: not psutil.pid_exists(child))
     assert plain.notes.read_text() == f"started {child}\ndrained {child}\n"

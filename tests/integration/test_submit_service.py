@@ -27,7 +27,7 @@ from services.core.engine.authenticate import StoreAuthenticator
 from services.core.engine.tokens import ALL_ABILITIES, hash_token
 from services.core.rpc.channel import call_metadata
 from services.core.rpc.status import from_status
-from services.core.rpc.submissions import BEAT_S, Kind, Submission, Submissions
+from services.core.rpc.submissions import Kind, Submission, Submissions
 from services.core.runtime.clock import SystemClock
 from services.core.runtime.ids import UlidFactory, ulid_text, ulid_unix_ms, ulid_uuid
 from services.core.runtime.owned_ids import OwnedIds
@@ -40,6 +40,7 @@ from tests.support.ingest_service import TRACE, Ingest, ingest
 from tests.support.live_rows import LiveRows, rows
 from tests.support.locks import held_up
 from tests.support.tenancy import BOOTSTRAP_TOKEN
+from tests.support.waiting import until
 
 __all__ = ["ingest", "rows"]
 
@@ -263,9 +264,7 @@ async def test_f7_overlapping_blocks_of_event_ids_are_refused_by_name(sends: Str
 
 
 async def test_a_stream_says_that_it_lives_and_what_time_it_is(starts: Stream) -> None:
-    async with asyncio.timeout(10 * BEAT_S):
-        while len(starts.times) < 3:
-            await asyncio.sleep(0.05)
+    await until(lambda: len(starts.times) >= 3)
     assert all(abs(told - SystemClock().unix_ms()) < 60_000 for told in starts.times)
     assert not starts.ends
 
@@ -328,10 +327,12 @@ async def test_a_token_that_was_taken_back_is_refused_in_a_stream_that_goes_on(h
     assert (await asked()).response.existing
     async with hand.database.transaction() as connection:
         await revoke_token(connection, hand.tenant, row.id)
-    async with asyncio.timeout(5):
-        while (last := await asked()).HasField("response"):
-            await asyncio.sleep(0.05)
-    assert isinstance(from_status(last.status), Unauthenticated)
+
+    async def refused() -> Any:
+        last = await asked()
+        return None if last.HasField("response") else from_status(last.status)
+
+    assert isinstance(await until(refused), Unauthenticated)
     await answers.aclose()
 
 

@@ -18,7 +18,8 @@ from services.executor.wake_limit import wake_limit
 from tests.support.engine import database, executing, postgres_url
 from tests.support.fake_function import replaying, sleep
 from tests.support.hand import ALL_PARTS, Hand
-from tests.support.live_rows import LiveRows, rows, until
+from tests.support.live_rows import LiveRows, rows
+from tests.support.waiting import until
 
 __all__ = ["database", "postgres_url", "rows"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -30,6 +31,7 @@ from services.ingest.watch_service import STREAMS_PER_TOKEN
 from tests.support.hand import Hand
 from tests.support.ingest_service import Ingest, ingest
 from tests.support.tenancy import BOOTSTRAP_TOKEN
+from tests.support.waiting import until
 
 __all__ = ["ingest"]
 
@@ -201,13 +203,14 @@ async def test_streams_of_a_token_are_counted(ingest: Ingest, hand: Hand) -> Non
             await watch.next()
     for call in calls:
         call.cancel()
-    while True:  # the server hears of it a little later
+
+    async def let_in() -> bool:
         async with watching(ingest, run) as watch:
-            try:
-                assert await watch.next() is not None
-                return
-            except RateLimited:
-                await asyncio.sleep(0.05)
+            with contextlib.suppress(RateLimited):
+                return await watch.next() is not None
+        return False
+
+    await until(let_in)  # the server hears of it a little later
 
 
 async def test_who_goes_away_without_reading_leaves_nothing_behind(ingest: Ingest, hand: Hand) -> None:

@@ -16,7 +16,8 @@ from services.scheduler.duties.rehint import Rehint
 from tests.support.engine import HandClock, ScriptedFunctions
 from tests.support.fake_function import completed, failed, replaying, wait_for_event
 from tests.support.hand import Hand
-from tests.support.live_rows import LiveRows, Recorder, until
+from tests.support.live_rows import LiveRows, Recorder
+from tests.support.waiting import until
 from tests.support.worker import HandWorker, StreamExecutor, stream_executor, worker
 
 DONE = {"op": "run_completed", "output": 7}

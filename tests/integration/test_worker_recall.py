@@ -19,7 +19,8 @@ from services.scheduler.partitions import EVERY_PARTITION
 from tests.support.engine import PATIENT, QuickClock
 from tests.support.fake_function import completed
 from tests.support.hand import Hand
-from tests.support.live_rows import LiveRows, until
+from tests.support.live_rows import LiveRows
+from tests.support.waiting import until
 from tests.support.worker import HandWorker, StreamExecutor, reported, stream_executor, worker
 
 DONE = {"op": "run_completed", "output": 7}

@@ -12,7 +12,8 @@ from services.core.runtime.ids import ulid_text
 from services.core.runtime.settings import LeaseSettings
 from tests.support.fake_function import completed
 from tests.support.hand import Hand
-from tests.support.live_rows import LiveRows, until
+from tests.support.live_rows import LiveRows
+from tests.support.waiting import until
 from tests.support.worker import reported, stranger, stream_executor, worker
 from tests.support.worker_talk import DONE, begin, comes_to
 

@@ -12,8 +12,9 @@ from services.core.domain.run import Status
 from services.core.runtime.ids import ulid_text
 from tests.support.fake_function import completed
 from tests.support.hand import Hand
-from tests.support.live_rows import LiveRows, Recorder, until
+from tests.support.live_rows import LiveRows, Recorder
 from tests.support.takeover import DEAF, DONE, Story, failing, story, waiting
+from tests.support.waiting import until
 from tests.support.worker import reported, stream_executor, worker
 
 __all__ = ["story"]

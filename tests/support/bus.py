@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from services.core.bus.jetstream import Bus
 from services.core.bus.payload import ReadyHint
 from services.core.bus.ready_consumer import consume_ready
+from tests.support.waiting import until
 
 GUARD_S = 15.0
 
@@ -33,16 +34,13 @@ async def bus(nats_url: str, nats_prefix: str) -> AsyncIterator[Bus]:
         yield opened
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(GUARD_S):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
 async def stream_ready(bus: Bus) -> None:
-    async with asyncio.timeout(GUARD_S):
-        while await bus.pending() is None:
-            await asyncio.sleep(0.01)
+    """Wait until the stream of hints is there."""
+
+    async def is_there() -> bool:
+        return await bus.pending() is not None
+
+    await until(is_there)
 
 
 class Taker:

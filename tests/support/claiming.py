@@ -11,7 +11,8 @@ from services.core.domain.run import Status
 from services.core.runtime.ids import ulid_uuid
 from services.core.runtime.settings import LeaseSettings
 from tests.support.fake_function import Answer, Request, completed
-from tests.support.live_rows import LiveRows, until
+from tests.support.live_rows import LiveRows
+from tests.support.waiting import until
 
 QUICK = LeaseSettings(ttl_s=3.0, heartbeat_s=0.1)
 

@@ -18,6 +18,7 @@ from services.cli.queue.sink import Sink
 from services.cli.queue.stream import ConsumerGroup, connect
 from tests.support.bridge_sink import Bridge
 from tests.support.redis_server import RedisServer
+from tests.support.waiting import until
 
 STREAM, GROUP, DEAD = "payments", "runr:acme:shop", "payments:dead"
 WAIT_S = 60.0
@@ -64,10 +65,15 @@ async def consuming(
     url: str | None = None,
     address: SinkAddress | None = None,
     sleep: Sleep = asyncio.sleep,
+    answer_s: float | None = None,
     **rules: Any,
 ) -> AsyncIterator[Consuming]:
-    """A consumer of `STREAM` for the time of the block; the pauses of its gate are short."""
+    """A consumer of `STREAM` for the time of the block; the pauses of its gate are short. After `answer_s` without an
+    answer a Redis is away.
+    """
     client = connect(url or server.url)
+    if answer_s is not None:
+        client.connection_pool.connection_kwargs["socket_timeout"] = answer_s
     chosen = Rules(**{"claim_after_s": 3_600.0, **rules})
     where = address or GivenAddress(bridge.url)
     sink = Sink(where, connections=chosen.in_flight)
@@ -105,10 +111,10 @@ async def pending(server: RedisServer) -> int:
 
 async def settled(server: RedisServer) -> None:
     """Wait until everything in the stream is accounted for."""
-    async with asyncio.timeout(WAIT_S):
-        while True:
-            (group,) = await server.client.xinfo_groups(STREAM)
-            info = await server.client.xinfo_stream(STREAM)
-            if group["pending"] == 0 and group["last-delivered-id"] == info["last-generated-id"]:
-                return
-            await asyncio.sleep(0.02)
+
+    async def is_settled() -> bool:
+        (group,) = await server.client.xinfo_groups(STREAM)
+        info = await server.client.xinfo_stream(STREAM)
+        return bool(group["pending"] == 0 and group["last-delivered-id"] == info["last-generated-id"])
+
+    await until(is_settled, WAIT_S)

@@ -59,6 +59,7 @@ from services.executor.worker_stream.sessions import WorkerSessions
 from tests.support.fake_function import Request, Script
 from tests.support.postgres import Databases
 from tests.support.tenancy import ENCRYPTION_KEY
+from tests.support.waiting import until
 
 EMPTIED = [
     *("live", "gate_rule", "wait", "wait_path", "mark", "event_ids", "idem", "cron", "cron_fire", "usage_delta"),
@@ -310,11 +311,8 @@ async def slow_commits(database: Database, table: str) -> AsyncIterator[Callable
         await connection.execute("select pg_advisory_lock($1)", _COMMIT_LOCK)
 
         async def stopped() -> None:
-            async with asyncio.timeout(10):
-                while not await connection.fetchval(
-                    "select count(*) from pg_locks where locktype = 'advisory' and not granted"
-                ):
-                    await asyncio.sleep(0.005)
+            waiting = "select count(*) from pg_locks where locktype = 'advisory' and not granted"
+            await until(lambda: connection.fetchval(waiting))
 
         try:
             yield stopped

@@ -29,6 +29,7 @@ from services.ingest import app
 from tests.support.grpc_backend import no_telemetry
 from tests.support.hand import Hand
 from tests.support.tenancy import BOOTSTRAP_TOKEN, ENCRYPTION_KEY
+from tests.support.waiting import until
 
 AWAY = "nats://127.0.0.1:9"
 TRACE = "00-" + "c" * 32 + "-" + "d" * 16 + "-01"
@@ -99,10 +100,12 @@ async def ingest(postgres_url: str, hand: Hand) -> AsyncIterator[Ingest]:
     supervisor = Supervisor(components, health=health, grace_s=10)
     (server,) = (component for component in components if isinstance(component, RpcServer))
     running = asyncio.create_task(supervisor.run())
-    async with asyncio.timeout(10):
-        while not (await health.readiness())[0]:
-            assert not running.done()
-            await asyncio.sleep(0.02)
+
+    async def ready() -> bool:
+        assert not running.done()
+        return (await health.readiness())[0]
+
+    await until(ready)
     channel = open_channel(server.address)
     served = Ingest(health, supervisor, channel)
     yield served

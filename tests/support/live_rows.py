@@ -243,10 +243,3 @@ def rows(database: Database, tenant: int) -> LiveRows:
 def recorder() -> Recorder:
     """Remembers the hints."""
     return Recorder()
-
-
-async def until(holds: Any, guard_s: float = 15.0) -> None:
-    """Wait for an async condition; the time is a guard, not a measure."""
-    async with asyncio.timeout(guard_s):
-        while not await holds():
-            await asyncio.sleep(0.01)

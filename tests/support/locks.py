@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import asyncpg
+
+from tests.support.waiting import until
 
 
 async def held_up(connection: asyncpg.Connection, count: int = 1) -> None:
     """Wait until so many transactions wait for a lock. `connection` may be in a transaction itself."""
-    async with asyncio.timeout(30):
-        while await connection.fetchval("select count(*) from pg_locks where not granted") < count:
-            await asyncio.sleep(0.005)
+    await until(lambda: connection.fetchval("select count(*) >= $1 from pg_locks where not granted", count))

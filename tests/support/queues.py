@@ -31,6 +31,7 @@ from services.core.store.projects import ProjectRow
 from services.ingest.queue_bridge import QueueBridge
 from services.ingest.queue_consumer import ConsumerParts
 from tests.support.hand import Hand
+from tests.support.waiting import until
 
 GUARD_S = 20.0
 
@@ -69,21 +70,22 @@ class Producer:
 
     async def settled(self, stream: str, name: str) -> None:
         """Wait until a consumer has nothing left to deliver and nothing that waits for an acknowledgement."""
-        async with asyncio.timeout(GUARD_S):
-            while True:
-                found = await self.consumer(stream, name)
-                if found is not None and found.num_pending == 0 and found.num_ack_pending == 0:
-                    return
-                await asyncio.sleep(0.02)
+
+        async def is_settled() -> bool:
+            found = await self.consumer(stream, name)
+            return found is not None and found.num_pending == 0 and found.num_ack_pending == 0
+
+        await until(is_settled)
 
     async def unasked(self, stream: str, name: str) -> ConsumerInfo:
         """A consumer's state once nobody asks it for messages any more."""
-        async with asyncio.timeout(GUARD_S):
-            while True:
-                found = await self.consumer(stream, name)
-                if found is not None and found.num_waiting == 0:
-                    return found
-                await asyncio.sleep(0.02)
+
+        async def is_unasked() -> ConsumerInfo | None:
+            found = await self.consumer(stream, name)
+            return found if found is not None and found.num_waiting == 0 else None
+
+        found: ConsumerInfo = await until(is_unasked)
+        return found
 
     async def buried(self, prefix: str) -> int:
         """How many dead letters there are under a prefix."""
@@ -95,9 +97,11 @@ class Producer:
     async def dead(self, prefix: str, count: int) -> list[Msg]:
         """The dead letters under a prefix, as many as are wanted. Fails if there are others."""
         stream = f"{prefix.upper()}_DEAD"
-        async with asyncio.timeout(GUARD_S):
-            while await self.buried(prefix) < count:
-                await asyncio.sleep(0.02)
+
+        async def are_there() -> bool:
+            return await self.buried(prefix) >= count
+
+        await until(are_there)
         reader = await self.jetstream.subscribe(f"{prefix}.dead.>", stream=stream, ordered_consumer=True)
         found = [await reader.next_msg(timeout=5) for _ in range(count)]
         await reader.unsubscribe()
@@ -140,9 +144,7 @@ class Replica:
 
     async def until(self, state: str) -> None:
         """Wait until the bridge says this of itself."""
-        async with asyncio.timeout(GUARD_S):
-            while self.bridge.state() != state:
-                await asyncio.sleep(0.02)
+        await until(lambda: self.bridge.state() == state)
 
 
 @contextlib.asynccontextmanager
@@ -224,9 +226,12 @@ async def runs(hand: Hand) -> list[dict[str, Any]]:
 
 async def until_runs(hand: Hand, count: int) -> list[dict[str, Any]]:
     """Wait for so many runs; fails if there are more."""
-    async with asyncio.timeout(GUARD_S):
-        while len(found := await runs(hand)) < count:
-            await asyncio.sleep(0.02)
+
+    async def enough() -> list[dict[str, Any]] | None:
+        found = await runs(hand)
+        return found if len(found) >= count else None
+
+    found: list[dict[str, Any]] = await until(enough)
     assert len(found) == count
     return found
 

@@ -14,9 +14,10 @@ from typing import Any
 GUARD_S = 30.0
 
 _LOOK_S = 0.01
+_LOOK_AT_PROCESSES_S = 0.05
 
 
-async def until(holds: Callable[[], Any], guard_s: float = GUARD_S) -> Any:
+async def until(holds: Callable[..., Any], guard_s: float = GUARD_S) -> Any:
     """What `holds` finds, once that is something. It is asked again and again, and may be async."""
     found = None
     bound = asyncio.timeout(guard_s)
@@ -31,14 +32,14 @@ async def until(holds: Callable[[], Any], guard_s: float = GUARD_S) -> Any:
         raise AssertionError(f"not so within {guard_s:g} s; found last: {found!r}") from error
 
 
-async def _told(holds: Callable[[], Any]) -> Any:
+async def _told(holds: Callable[..., Any]) -> Any:
     found = holds()
     return await found if inspect.isawaitable(found) else found
 
 
-def eventually(holds: Callable[[], object], what: str, guard_s: float = GUARD_S) -> None:
-    """The same for a test without a loop."""
+def eventually(holds: Callable[..., object], what: str, guard_s: float = GUARD_S) -> None:
+    """The same for a test without a loop, which looks at processes."""
     deadline = time.monotonic() + guard_s
     while not holds():
         assert time.monotonic() < deadline, f"not within {guard_s:g} s: {what}"
-        time.sleep(_LOOK_S)
+        time.sleep(_LOOK_AT_PROCESSES_S)

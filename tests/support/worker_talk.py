@@ -10,7 +10,8 @@ from runr.workflows.v1 import worker_service_pb2 as pb
 from services.core.domain.run import Status
 from services.core.runtime.ids import ulid_text
 from tests.support.hand import Hand
-from tests.support.live_rows import LiveRows, until
+from tests.support.live_rows import LiveRows
+from tests.support.waiting import until
 from tests.support.worker import HandWorker, StreamExecutor
 
 DONE = {"op": "run_completed", "output": 7}

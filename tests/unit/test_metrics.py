@@ -16,6 +16,7 @@ from services.core.runtime.loop_lag import watch_loop
 from services.core.runtime.merged_metrics import merged
 from services.core.runtime.metric_table import LOOP_LAG, METRICS
 from services.core.runtime.metrics import MOST_CHILDREN, OTHER, Family, Metric, Metrics
+from tests.support.waiting import until
 
 CALLS = Metric("test_calls", "counter", "Calls.", ("method",))
 SIZE = Metric("test_size", "gauge", "Size.")
@@ -147,9 +148,7 @@ def test_a_family_of_several_processes_stands_together() -> None:
 async def test_the_lag_of_the_loop_is_looked_at_while_it_runs() -> None:
     metrics = Metrics("executor")
     watching = asyncio.create_task(watch_loop(metrics))
-    async with asyncio.timeout(30):
-        while not sum(metrics.histogram(LOOP_LAG).counts):
-            await asyncio.sleep(0.05)
+    await until(lambda: sum(metrics.histogram(LOOP_LAG).counts))
     watching.cancel()
 
 

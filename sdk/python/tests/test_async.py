@@ -242,7 +242,7 @@ def test_code_that_ignores_its_cancellation_delays_the_answer_only_for_a_moment(
 
 def test_code_is_cancelled_once_and_may_wait_in_its_clean_up(wf: Workflows, engine: FakeEngine) -> None:
     told: list[object] = []
-    ended = threading.Event()
+    answered, ended = threading.Event(), threading.Event()
 
     @wf.workflow("w")
     async def workflow(ctx: Context, step: AsyncStep) -> None:
@@ -252,11 +252,13 @@ def test_code_is_cancelled_once_and_may_wait_in_its_clean_up(wf: Workflows, engi
             await step.run("a", lambda: 1)
         finally:
             told.append(task.cancelling())
-            await asyncio.sleep(0.2)  # longer than the answer waits for it
+            while not answered.is_set():
+                await asyncio.sleep(0.005)
             told.append(task.cancelling())
             ended.set()
 
     assert engine.execute("w")["id"] == "a"
+    answered.set()
     assert ended.wait(30)
     assert told == [1, 1]
 

@@ -10,7 +10,7 @@ from runr.workflows.v1 import worker_service_pb2 as pb
 from runr_workflows import AsyncStep, Context, StepError, Workflows
 from sdk.python.tests.engine import EVENT
 from sdk.python.tests.stream_acks import give
-from sdk.python.tests.stream_engine import Manners
+from sdk.python.tests.stream_engine import EngineStream, Manners
 from sdk.python.tests.stream_worker import connected, wf
 
 __all__ = ["wf"]
@@ -73,7 +73,22 @@ async def test_what_is_too_large_for_an_op_fails_for_good(wf: Workflows) -> None
         assert (op.fields["op"], op.fields["error"]["name"], op.last) == ("run_failed", "TooLarge", True)
 
 
+async def without_room(stream: EngineStream) -> None:
+    """What `heard` is where there is no room for an op: an invocation that is cancelled ends without one."""
+    key = stream.execute("idle", run_id="01J0000000000000000000IDLE")
+    stream.say(pb.EngineMessage(cancel=pb.Cancel(key=key)))
+    assert (await stream.expect("end")).key == key
+
+
+def idle(wf: Workflows) -> None:
+    @wf.workflow("idle")
+    async def wait(ctx: Context, step: AsyncStep) -> None:
+        await asyncio.Event().wait()
+
+
 async def test_ops_that_are_not_acknowledged_are_bounded(wf: Workflows) -> None:
+    idle(wf)
+
     @wf.workflow("w")
     async def workflow(ctx: Context, step: AsyncStep) -> int:
         return len(await asyncio.gather(*(step.run("part", give, "x" * 400) for _ in range(6))))
@@ -81,8 +96,8 @@ async def test_ops_that_are_not_acknowledged_are_bounded(wf: Workflows) -> None:
     async with connected(wf, Manners(max_unacked_bytes=2800)) as stream:
         stream.execute("w")
         ops = list((await stream.ops(3)).values())
-        await asyncio.sleep(0)
         for number in range(4, 7):
+            await without_room(stream)
             assert stream.is_silent()
             stream.ack(ops.pop(0))
             ops.append(await stream.op())
@@ -93,6 +108,8 @@ async def test_ops_that_are_not_acknowledged_are_bounded(wf: Workflows) -> None:
 
 
 async def test_one_op_is_sent_however_large_it_is(wf: Workflows) -> None:
+    idle(wf)
+
     @wf.workflow("w")
     async def workflow(ctx: Context, step: AsyncStep) -> None:
         await asyncio.gather(*(step.run("part", give, "x" * 400) for _ in range(2)))
@@ -100,6 +117,7 @@ async def test_one_op_is_sent_however_large_it_is(wf: Workflows) -> None:
     async with connected(wf, Manners(max_unacked_bytes=10)) as stream:
         stream.execute("w")
         op = await stream.op()
+        await without_room(stream)
         assert stream.is_silent()
         stream.ack(op)
         assert (await stream.op()).number == 2

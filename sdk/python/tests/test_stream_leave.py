@@ -44,6 +44,7 @@ async def test_a_yield_unwinds_the_invocation_whatever_the_code_catches(wf: Work
         async with asyncio.timeout(10):
             while len(unwound) < 2:
                 await asyncio.sleep(0.001)
+        await stream.heard()
         assert stream.is_silent()
 
 

@@ -226,6 +226,7 @@ async def test_a_step_that_is_tried_again_later_lets_go(wf: Workflows) -> None:
         key = stream.execute("w")
         stream.ack(await stream.op(), leave=LATER)
         assert (await stream.expect("end")).key == key
+        await stream.heard()
         assert stream.is_silent()
 
 

@@ -42,6 +42,7 @@ async def test_a_nested_step_fails_the_run_once_the_others_have_ended(wf: Workfl
         stream.execute("w")
         while not later:
             await asyncio.sleep(0)
+        await stream.heard()
         assert stream.is_silent()
         slow.set()
         op = await stream.op()
