@@ -55,14 +55,18 @@ async def stop(task: asyncio.Task[None]) -> None:
     await asyncio.wait({task})
 
 
-async def has_lock(rows: LiveRows, owner: Owner) -> bool:
-    return bool(
-        await rows.value(
-            "select count(*) from pg_locks where locktype = 'advisory' and granted "
-            "and (classid::bigint << 32 | objid::bigint) = $1",
-            owner.id,
-        )
+async def session(rows: LiveRows, owner: Owner) -> int | None:
+    """The server's process that holds the owner's lock. Sessions of earlier tests may be there as well."""
+    pid: int | None = await rows.value(
+        "select pid from pg_locks where locktype = 'advisory' and granted "
+        "and (classid::bigint << 32 | objid::bigint) = $1",
+        owner.id,
     )
+    return pid
+
+
+async def has_lock(rows: LiveRows, owner: Owner) -> bool:
+    return await session(rows, owner) is not None
 
 
 SESSIONS = "pg_stat_activity where application_name = 'runr-executor-owner' and datname = current_database()"
@@ -165,7 +169,7 @@ async def test_c20_an_owner_that_is_cut_off_gives_up_within_its_ttl(database: Da
 async def test_a_slow_server_costs_no_lock(rows: LiveRows, owner: Owner) -> None:
     """A beat that takes longer than the time between beats is waited for: the connection holds the lock."""
     task = await beating(rows, owner)
-    pid = await rows.value(f"select pid from {SESSIONS}")
+    pid = await session(rows, owner)
     async with rows.database.transaction() as connection:
         await connection.execute("select from rt.owner where id = $1 for update", owner.id)
         await held_up(connection)
@@ -192,7 +196,7 @@ async def test_a_lock_that_an_old_session_still_holds_does_not_stop_the_heartbea
         owner = Owner(dsn, node="test", settings=QUICK, clock=SystemClock())
         await owner.register()
         task = await beating(rows, owner)
-        old = await rows.value(f"select pid from {SESSIONS}")
+        old = await session(rows, owner)
         cut()  # the server does not notice: its session, and the lock, live on
         task = await beating_on(rows, owner, task)
         assert await rows.value("select count(*) from pg_stat_activity where pid = $1", old) == 1
