@@ -16,6 +16,7 @@ from services.executor.function_client import HttpFunctionClient, RawAnswer, Tar
 from services.executor.lean_http.client import Answer, LeanClient, Request
 from services.executor.lean_http.connection import Origin
 from services.executor.lean_http.dial import Dialer
+from services.executor.lean_http.errors import ConnectionBroken
 from tests.support.fake_function import KEY, FakeFunction
 from tests.support.function_calls import ask, client, localhost, make_client
 from tests.support.raw_server import RawServer, answer, read_request
@@ -103,7 +104,7 @@ class TestBounds:
             gone = server
         async with lean(per_origin=1) as client:
             for _ in range(3):
-                with pytest.raises(Exception, match="cannot connect"):
+                with pytest.raises(ConnectionBroken, match="cannot connect"):
                     await post(client, gone)
 
     async def test_no_socket_is_left_over(self, client: HttpFunctionClient) -> None:
@@ -229,5 +230,5 @@ class TestCancelling:
             async with lean() as client:
                 call = asyncio.create_task(post(client, server))
                 await until(lambda: server.connections == 1)
-            with pytest.raises(Exception, match="closed"):
+            with pytest.raises(ConnectionBroken, match="closed"):
                 await call

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from services.core.domain.errors import Unavailable
 from services.core.store.queries import tenant_query
 from services.scheduler.duties import prune as module
 from tests.support.hand import Hand
@@ -106,7 +107,7 @@ async def test_a_batch_that_breaks_off_changes_nothing(hand: Hand, rows: LiveRow
         "$$ begin raise 'no' using errcode = '57014'; end $$"
     )
     await rows.value("create trigger refuse before update on rt.prune_pace for each row execute function refuse()")
-    with pytest.raises(Exception, match="database is away"):
+    with pytest.raises(Unavailable, match="database is away"):
         await prune.run_once()
     assert await counts(rows, run) == {"runs": 1, "ends": 1, "steps": 1, "attempts": 1}
     await rows.value("drop trigger refuse on rt.prune_pace")

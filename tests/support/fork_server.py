@@ -17,16 +17,13 @@ import json
 import os
 import runpy
 import selectors
-import signal
 import socket
 import sys
 from contextlib import suppress
 from typing import Any
 
-from services.cli.fork_server import show_arguments
-
-MOST_BYTES = 1 << 17
-"""The longest packet."""
+from services.cli import fork_server
+from services.cli.fork_server import MOST_BYTES, show_arguments
 
 _GIVEN = 4  # descriptors that come with a request
 _LOADED = (
@@ -35,20 +32,19 @@ _LOADED = (
 )
 
 
-class ForkServer:
-    """Forks on request, and tells of each child how it has ended."""
+class ForkServer(fork_server.ForkServer):
+    """Forks as the product's does, but for any module, and with all three streams. Each child's end is told in a pipe
+    of its own. At `others` anybody may ask.
+    """
 
     def __init__(self, control: socket.socket, others: socket.socket) -> None:
-        self._control = control
+        super().__init__(control)
         self._others = others
         self._told: dict[int, int] = {}
         """Pid → where its exit code goes."""
-        self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
 
-    def serve(self) -> dict[str, Any] | None:
-        """Returns in each child, with what was asked of it, and with None when nobody holds the other end any more."""
+    def serve(self) -> list[str] | None:
+        """Returns in each child, with its module and arguments, and with None when nobody holds the other end."""
         with selectors.DefaultSelector() as selector:
             for file in (self._control, self._others, self._woken):
                 selector.register(file, selectors.EVENT_READ)
@@ -61,40 +57,38 @@ class ForkServer:
                 if self._others.fileno() in ready:
                     connection, _ = self._others.accept()
                     with connection:
-                        asked = self._fork(connection)
+                        asked = self._answer(connection)
                 elif self._control.fileno() in ready:
                     if not self._control.recv(1, socket.MSG_PEEK):
                         return None
-                    asked = self._fork(self._control)
+                    asked = self._answer(self._control)
                 if asked is not None:
                     return asked
 
-    def _fork(self, asking: socket.socket) -> dict[str, Any] | None:
-        """In the child, what is asked of it. Whoever asks nothing gets nothing."""
+    def _answer(self, asking: socket.socket) -> list[str] | None:
+        """In the child, what it is asked for. Whoever asks nothing gets nothing."""
         packet, fds, _, _ = socket.recv_fds(asking, MOST_BYTES, _GIVEN)
         if not packet:
             return None
         pid = os.fork()
         if pid == 0:
-            self._become_child(fds)
-            asked: dict[str, Any] = json.loads(packet)
-            return asked
+            return self._begin(json.loads(packet), fds)
         *stdio, self._told[pid] = fds
         for fd in stdio:
             os.close(fd)
         asking.send(json.dumps({"pid": pid}).encode())
         return None
 
-    def _become_child(self, fds: list[int]) -> None:
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        self._control.close()
+    def _begin(self, asked: dict[str, Any], fds: list[int]) -> list[str]:
+        stdin, stdout, stderr, told = fds
+        arguments = self._be_child(asked, stdin)
         self._others.close()
-        os.setsid()
-        for number, fd in enumerate(fds[:3]):
-            os.dup2(fd, number)
-        for fd in (*fds, *self._told.values(), self._woken, self._waker):
+        os.dup2(stdout, 1)
+        os.dup2(stderr, 2)
+        for fd in (stdout, stderr, told, *self._told.values()):
             os.close(fd)
+        os.chdir(asked["cwd"])
+        return [asked["module"], *arguments]
 
     def _reap(self) -> None:
         with suppress(ChildProcessError):
@@ -128,15 +122,13 @@ def run(control: socket.socket, others: socket.socket) -> None:
     asked = ForkServer(control, others).serve()
     if asked is None:
         return
-    os.environ.clear()
-    os.environ.update(asked["environ"])
-    os.chdir(asked["cwd"])
     _open_streams()
-    sys.argv = [asked["module"], *asked["arguments"]]
-    show_arguments([sys.executable, "-P", "-m", *sys.argv])
-    if not hasattr(sys.modules.get(asked["module"]), "__path__"):
-        sys.modules.pop(asked["module"], None)  # it is run, not imported, as `python -m` warns who mistakes the two
-    runpy.run_module(asked["module"], run_name="__main__", alter_sys=True)
+    sys.argv = asked
+    show_arguments([sys.executable, "-P", "-m", *asked])
+    module = asked[0]
+    if not hasattr(sys.modules.get(module), "__path__"):
+        sys.modules.pop(module, None)  # it is run, not imported, as `python -m` warns who mistakes the two
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

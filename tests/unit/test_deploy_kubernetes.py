@@ -244,5 +244,6 @@ def test_the_function_is_one_that_knative_takes() -> None:
     assert pod.keys() == {"timeoutSeconds", "serviceAccountName", "containers"}
     assert pod["serviceAccountName"] in of_kind(FUNCTION, "ServiceAccount")
     annotations = service["spec"]["template"]["metadata"]["annotations"]
+    assert annotations
     assert all(name.startswith("autoscaling.knative.dev/") for name in annotations)
     assert all(isinstance(value, str) for value in annotations.values())
