@@ -179,6 +179,12 @@ class EngineStream:
         async with asyncio.timeout(PATIENCE_S):
             assert await self.inbox.get() is _END
 
+    async def left(self) -> None:
+        """The worker is gone, whichever way, and has said nothing before it."""
+        async with asyncio.timeout(PATIENCE_S):
+            await self.ended.wait()
+        assert self.is_silent() or self.inbox.get_nowait() is _END
+
     def is_silent(self) -> bool:
         """Whether nothing has arrived that was not taken."""
         return self.inbox.empty()

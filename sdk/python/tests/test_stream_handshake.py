@@ -49,7 +49,7 @@ async def test_an_engine_that_does_not_know_the_key_is_left(caplog: pytest.LogCa
                 pytest.fail("it must not connect")
         assert refused.value.reason == "IMPOSTOR"
         stream = await engine.accept()
-        await stream.closed()
+        await stream.left()
     assert KEY not in caplog.text
 
 
