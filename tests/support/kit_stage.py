@@ -131,6 +131,7 @@ def _step(step: Json) -> Json:
         "input": given,
         "attempts": _attempts(step),
         "has_child": step["child_run_id"] is not None,
+        "timed_out": step["timed_out"],
     }
 
 

@@ -23,6 +23,7 @@ export type {
   RunSource,
   RunStatus,
   RunStep,
+  RunWait,
   SentEvent,
   StoredEvent,
 } from "./client/views.js";

@@ -165,6 +165,7 @@ function shown(run: any): unknown {
     steps: run.steps.map((step: any) => ({
       ...{ id: step.id, name: step.name, kind: step.kind, status: step.status, input: step.input },
       ...{ output: output(step), error: failure(step.error), attempts: attempts(step.attempts) },
+      timedOut: step.timed_out,
     })),
     children: run.children.map((one: any) => [one.workflow, one.step_id, one.status]),
   };

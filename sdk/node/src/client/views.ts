@@ -24,7 +24,7 @@ export interface Attempt {
   readonly warning: string | null;
 }
 
-/** One step of a run, in step order. */
+/** One step of a run, in step order. `timed_out`: it waited for an event until its time was up, and its output is null. */
 export interface RunStep {
   readonly id: string;
   readonly name: string;
@@ -44,6 +44,13 @@ export interface RunStep {
     readonly warnings: readonly string[];
   } | null;
   readonly child_run_id: string | null;
+  readonly timed_out: boolean;
+}
+
+/** Why a run does not go on, for programs and for people. */
+export interface RunWait {
+  readonly kind: "executor" | "worker" | "slot" | "retry" | "start" | "answer";
+  readonly message: string;
 }
 
 /** A run. In lists, and in the answers of start, cancel, retry and replay, `event` and `output` are null. */
@@ -69,6 +76,8 @@ export interface Run<Output = unknown> {
   readonly error: Failure | null;
   readonly attempts: readonly Attempt[];
   readonly trace_id: string | null;
+  /** Null for a run that goes on, and in the answers of start, cancel, retry and replay. */
+  readonly waiting_for: RunWait | null;
 }
 
 /** A run with its steps and the runs that it has invoked. */

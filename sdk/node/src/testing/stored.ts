@@ -198,6 +198,7 @@ export class StoredRun implements TestRun {
       error: this.error,
       attempts: this.attempts,
       trace_id: null,
+      waiting_for: null,
       steps: steps.map(stepView),
       children: steps.flatMap((step) => {
         const child = this.children.find(({ id }) => id === step.child);
@@ -225,5 +226,6 @@ function stepView(step: StoredStep): object {
     ended_at: timeText(step.endedMs),
     wake_at: timeText(step.wakeMs),
   };
-  return { id, name, kind, status, output, error, input, attempts, ...times, wait, child_run_id: step.child };
+  const timed_out = kind === "wait_for_event" && status === "completed" && output === null;
+  return { id, name, kind, status, output, error, input, attempts, ...times, wait, child_run_id: step.child, timed_out };
 }

@@ -42,7 +42,7 @@ class Wait(TypedDict):
 
 
 class RunStep(TypedDict):
-    """A step."""
+    """A step. `timed_out`: it waited for an event until its time was up, and its output is None."""
 
     id: str
     name: str
@@ -57,6 +57,7 @@ class RunStep(TypedDict):
     wake_at: str | None
     wait: Wait | None
     child_run_id: str | None
+    timed_out: bool
 
 
 class TriggerEvent(TypedDict):
@@ -77,8 +78,15 @@ class Child(TypedDict):
     status: RunStatus
 
 
+class RunWait(TypedDict):
+    """Why a run does not go on, for programs and for people."""
+
+    kind: Literal["executor", "worker", "slot", "retry", "start", "answer"]
+    message: str
+
+
 class Run(TypedDict):
-    """A run as lists show it: without `event` and `output`."""
+    """A run as lists show it: without `event` and `output`. `waiting_for` is None for one that goes on."""
 
     id: str
     workflow: str
@@ -101,6 +109,7 @@ class Run(TypedDict):
     error: Failure | None
     attempts: list[Attempt]
     trace_id: str | None
+    waiting_for: RunWait | None
 
 
 class RunDetail(Run):

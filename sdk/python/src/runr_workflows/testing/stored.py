@@ -204,6 +204,7 @@ class TestRun(Generic[T]):
             "error": self.error,
             "attempts": self.attempts,
             "trace_id": None,
+            "waiting_for": None,
             "steps": [_step_view(step) for step in self.steps.values()],
             "children": [
                 {"id": child.id, "workflow": child.workflow, "step_id": step.id, "status": child.status}
@@ -229,4 +230,5 @@ def _step_view(step: StoredStep) -> dict[str, Any]:
         "wake_at": time_text(step.wake_ms),
         "wait": step.wait,
         "child_run_id": step.child,
+        "timed_out": step.kind == "wait_for_event" and step.status == "completed" and step.output is None,
     }
