@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 
 import pytest
@@ -12,8 +12,11 @@ from tests.support import invariants
 from tests.support.homes import temporary_home
 from tests.support.orders import Orders, Sides, ordering
 from tests.support.postgres import run_apart
+from tests.support.service_logs import pytest_runtest_makereport
 from tests.support.stack import Servers, Stack
 from tests.support.transports import TRANSPORTS, Transport
+
+__all__ = ["pytest_runtest_makereport"]
 
 COUNT: dict[Transport, int] = {"http": 200, "stream": 100}
 
@@ -67,15 +70,3 @@ async def sides(stack: Stack) -> AsyncIterator[Sides]:
         made = Sides(orders)
         yield made
         await invariants.check(stack.database_url, accepted=made.runs)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Function, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failure shows what the services logged."""
-    report = yield
-    stack = item.funcargs.get("stack")
-    if report.failed and isinstance(stack, Stack):
-        report.sections.append(("services", stack.log_tails()))
-    return report

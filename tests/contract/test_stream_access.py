@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
@@ -55,6 +57,21 @@ class Written(Watched):
             await context.write(run_service_pb2.WatchRunResponse())
 
 
+@asynccontextmanager
+async def guarded(
+    door: Doorkeeper, servicer: run_service_pb2_grpc.RunServiceServicer
+) -> AsyncIterator[run_service_pb2_grpc.RunServiceStub]:
+    """The way to a server whose callers come through this door."""
+    server = RpcServer(
+        LOOPBACK,
+        [(run_service_pb2_grpc.add_RunServiceServicer_to_server, servicer)],
+        authenticator=door,
+        telemetry=no_telemetry(),
+    )
+    async with serving(server), open_channel(server.address) as channel:
+        yield run_service_pb2_grpc.RunServiceStub(channel)
+
+
 @pytest.mark.parametrize("kind", [Watched, Written])
 @pytest.mark.parametrize(
     ("change", "code"),
@@ -65,14 +82,7 @@ async def test_a_stream_ends_with_the_right_to_it(
 ) -> None:
     monkeypatch.setattr(interceptor, "JUDGE_AGAIN_S", 0.0)
     door, watched = Doorkeeper(), kind()
-    server = RpcServer(
-        LOOPBACK,
-        [(run_service_pb2_grpc.add_RunServiceServicer_to_server, watched)],
-        authenticator=door,
-        telemetry=no_telemetry(),
-    )
-    async with serving(server), open_channel(server.address) as channel:
-        stub = run_service_pb2_grpc.RunServiceStub(channel)
+    async with guarded(door, watched) as stub:
         call = stub.WatchRun(run_service_pb2.WatchRunRequest(run_id="r"), metadata=call_metadata("t"), timeout=30)
         for _ in range(2):
             watched.told.put_nowait(None)
@@ -100,14 +110,7 @@ class Awaited(run_service_pb2_grpc.RunServiceServicer):
 async def test_a_call_that_waits_ends_with_the_right_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interceptor, "JUDGE_AGAIN_S", 0.0)
     door, waiting = Doorkeeper(), Awaited()
-    server = RpcServer(
-        LOOPBACK,
-        [(run_service_pb2_grpc.add_RunServiceServicer_to_server, waiting)],
-        authenticator=door,
-        telemetry=no_telemetry(),
-    )
-    async with serving(server), open_channel(server.address) as channel:
-        stub = run_service_pb2_grpc.RunServiceStub(channel)
+    async with guarded(door, waiting) as stub:
         call = stub.AwaitRun(run_service_pb2.AwaitRunRequest(run_id="r"), metadata=call_metadata("t"), timeout=30)
         await waiting.asked.wait()
         door.known = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -10,8 +10,11 @@ from services.embedded.stack import EmbeddedStack
 from tests.support import invariants
 from tests.support.postgres import run_apart
 from tests.support.rest import Rest
+from tests.support.service_logs import pytest_runtest_makereport
 from tests.support.stack import Servers, Stack
 from tests.support.transports import TRANSPORTS, Transport
+
+__all__ = ["pytest_runtest_makereport"]
 
 # What a story brings about on purpose.
 MEANT = "the drain did not end in time"
@@ -51,15 +54,3 @@ async def rest(stack: Stack, transport: Transport) -> AsyncIterator[Rest]:
         await stack.revive()
     async with stack.tenant(transport) as client:
         yield client
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Function, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failure shows what the services logged."""
-    report = yield
-    stack = item.funcargs.get("stack")
-    if report.failed and isinstance(stack, Stack):
-        report.sections.append(("services", stack.log_tails()))
-    return report

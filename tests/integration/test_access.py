@@ -17,22 +17,10 @@ from services.core.runtime.ids import UlidFactory, ulid_uuid
 from services.core.runtime.sealing import SealBroken, Sealer
 from services.core.store.access import create_tenant, list_tokens
 from services.core.store.database import Database
+from tests.support.engine import HandClock
 from tests.support.tenancy import BOOTSTRAP_TOKEN, ENCRYPTION_KEY, database, sealer, tenant
 
 __all__ = ["database", "sealer", "tenant"]
-
-
-class HandClock:
-    """Stands still until a test turns it."""
-
-    def __init__(self) -> None:
-        self.seconds = 1_000.0
-
-    def unix_ms(self) -> int:
-        return int(self.seconds * 1_000)
-
-    def monotonic(self) -> float:
-        return self.seconds
 
 
 @pytest.fixture

@@ -16,22 +16,10 @@ from services.core.store.access import create_tenant
 from services.core.store.database import Database
 from services.core.store.projects import lock_project, set_endpoint, set_key
 from services.core.store.workflows import bump_definitions
+from tests.support.engine import HandClock
 from tests.support.tenancy import database, sealer, tenant
 
 __all__ = ["database", "sealer", "tenant"]
-
-
-class HandClock:
-    """Stands still until a test turns it."""
-
-    def __init__(self) -> None:
-        self.seconds = 50.0
-
-    def unix_ms(self) -> int:
-        return int(self.seconds * 1_000)
-
-    def monotonic(self) -> float:
-        return self.seconds
 
 
 @pytest.fixture

@@ -9,8 +9,9 @@ from services.core.runtime.metrics import Metrics
 from services.core.store.database import Database
 from services.scheduler.duties.backlog import KEPT_S, Backlog
 from services.scheduler.partitions import Partitions
-from tests.integration.test_scheduler_partitions import TurnedClock, new_partitions
+from tests.integration.test_scheduler_partitions import new_partitions
 from tests.support.live_rows import DAY_MS, LiveRows
+from tests.support.turned_clock import TurnedClock
 
 HOUR_S = 3_600
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import timedelta
 
 from services.core.runtime.clock import SystemClock
@@ -16,6 +13,7 @@ from services.scheduler.ticker import Ticker
 from tests.support.live_rows import Recorder
 from tests.support.schedules import ScheduleStory, cron, scheduler, story, workflow
 from tests.support.still_clock import still_clock
+from tests.support.ticking import ticking
 from tests.support.waiting import until
 
 __all__ = ["still_clock", "story"]
@@ -24,19 +22,6 @@ __all__ = ["still_clock", "story"]
 def new_ticker(database: Database, hints: Recorder) -> Ticker:
     glance = Glance(database, DatabaseClock(SystemClock()))
     return Ticker([glance, glance.wakes("cron", Cron(scheduler(database, hints)))])
-
-
-@asynccontextmanager
-async def ticking(*tickers: Ticker) -> AsyncIterator[None]:
-    tasks = {asyncio.create_task(ticker.run()) for ticker in tickers}
-    try:
-        yield
-        for ticker in tickers:
-            await ticker.drain()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
 
 
 async def test_schedulers_fire_a_tick_at_its_instant(story: ScheduleStory, recorder: Recorder) -> None:

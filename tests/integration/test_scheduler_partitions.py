@@ -13,19 +13,10 @@ from services.core.store.database import Database
 from services.scheduler.partitions import EVERY_PARTITION, Partitions
 from tests.support.cuttable import cuttable
 from tests.support.live_rows import LiveRows
+from tests.support.turned_clock import TurnedClock
 from tests.support.waiting import until
 
 SESSIONS = "pg_stat_activity where application_name = 'runr-scheduler-owner' and datname = current_database()"
-
-
-class TurnedClock(SystemClock):
-    """A clock whose monotonic side the test turns."""
-
-    def __init__(self) -> None:
-        self.ahead_s = 0.0
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self.ahead_s
 
 
 def new_partitions(database: Database, clock: SystemClock | None = None, beat_s: float = 3.0) -> Partitions:

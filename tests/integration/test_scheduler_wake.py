@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 
 import asyncpg
 import pytest
@@ -23,6 +22,7 @@ from services.scheduler.duties.wake import Wake
 from services.scheduler.partitions import EVERY_PARTITION, Partitions
 from services.scheduler.ticker import Ticker
 from tests.support.live_rows import DAY_MS, LiveRows, Recorder
+from tests.support.ticking import ticking
 from tests.support.waiting import until
 
 
@@ -38,18 +38,8 @@ def glance_for(database: Database, wake: Wake) -> Glance:
     return glance
 
 
-@asynccontextmanager
-async def ticking(database: Database, *wakes: Wake) -> AsyncIterator[None]:
-    tickers = [Ticker([wake, glance_for(database, wake)]) for wake in wakes]
-    tasks = {asyncio.create_task(ticker.run()) for ticker in tickers}
-    try:
-        yield
-        for ticker in tickers:
-            await ticker.drain()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+def waking(database: Database, *wakes: Wake) -> AbstractAsyncContextManager[None]:
+    return ticking(*(Ticker([wake, glance_for(database, wake)]) for wake in wakes))
 
 
 async def fire(rows: LiveRows, limit: int = 500) -> asyncpg.Record:
@@ -66,7 +56,7 @@ async def test_two_schedulers_fire_each_timer_once_and_never_early(rows: LiveRow
         "from (select id, row_number() over (order by id) as n from rt.wait) n where n.id = w.id"
     )
     due = {row["run"]: row["due_at"] for row in await rows.rows("select run, due_at from rt.wait")}
-    async with ticking(rows.database, new_wake(rows.database, recorder), new_wake(rows.database, recorder)):
+    async with waking(rows.database, new_wake(rows.database, recorder), new_wake(rows.database, recorder)):
         async with asyncio.timeout(15):
             while len(recorder.ready) < len(runs):
                 recorder.told.clear()
@@ -82,7 +72,7 @@ async def test_two_schedulers_fire_each_timer_once_and_never_early(rows: LiveRow
 
 async def test_a_hinted_timer_nearer_than_all_known_is_fired_in_time(rows: LiveRows, recorder: Recorder) -> None:
     wake = new_wake(rows.database, recorder)
-    async with ticking(rows.database, wake):
+    async with waking(rows.database, wake):
         await rows.asleep(0)
         async with asyncio.timeout(15):
             await recorder.told.wait()  # by now the horizon has been read; what comes is not in it
@@ -100,7 +90,7 @@ async def test_a_hinted_timer_nearer_than_all_known_is_fired_in_time(rows: LiveR
 
 async def test_c22_a_timer_whose_hint_was_lost_is_found_within_a_second(rows: LiveRows, recorder: Recorder) -> None:
     wake = new_wake(rows.database, recorder)
-    async with ticking(rows.database, wake):
+    async with waking(rows.database, wake):
         await rows.asleep(0)
         async with asyncio.timeout(15):
             await recorder.told.wait()
@@ -116,7 +106,7 @@ async def test_what_an_executor_is_to_fire_it_is_left_for_a_moment(rows: LiveRow
     row = await rows.row("select * from rt.fire_v1($1, 500, false, $2)", EVERY_PARTITION, DAY_MS)
     assert row is not None
     assert row["runs"] == [far], "the moment has not passed for the other"
-    async with ticking(rows.database, new_wake(rows.database, recorder)):
+    async with waking(rows.database, new_wake(rows.database, recorder)):
         await until(lambda: is_in(rows, near, Status.QUEUED))
 
 
@@ -269,7 +259,7 @@ async def test_a_crowded_partition_keeps_no_other_waiting(rows: LiveRows) -> Non
 
 async def test_it_looks_again_when_the_database_was_away(rows: LiveRows, recorder: Recorder, postgres_url: str) -> None:
     run = await rows.asleep(50)
-    async with ticking(rows.database, new_wake(rows.database, recorder)):
+    async with waking(rows.database, new_wake(rows.database, recorder)):
         for _ in range(3):
             await rows.rows(
                 "select pg_terminate_backend(pid) from pg_stat_activity "
