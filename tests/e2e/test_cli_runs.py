@@ -76,7 +76,7 @@ async def test_a_run_that_does_not_go_on_says_why(rest: Rest, tmp_path: Path) ->
         assert (await rest.run(later))["waiting_for"]["kind"] == "start"
         assert "  waiting    it starts at 20" in (await shell.ok("runs", "show", later)).out
         assert " starts at 20" in (await shell.ok("runs", "list", "--workflow", "echo")).out
-        live = await shell.runr("runs", "show", later, "--wait", "--timeout", "5")
+        live = await shell.runr("runs", "show", later, "--wait", "--timeout", "10")
         assert live.err.startswith(f"{later}  queued\n{later}  starts at 20")
     run = (await shell.ok("runs", "start", "echo")).lines[0][1]
 
