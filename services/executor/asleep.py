@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from sys import getsizeof
 from uuid import UUID
 
 import asyncpg
@@ -20,8 +21,9 @@ from services.core.store.commit_item import CommitItem, Committed, WaitRow
 from services.executor.lease import Lease
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MOST_BYTES = 16 * 1024
-_OBJECTS_BYTES = 2 * 1024
+_MOST_BYTES = 48 * 1024
+_OBJECTS_BYTES = 3_500
+_STEP_BYTES = 128
 _PLACED = frozenset("sec")
 """Waits that are steps by themselves, and have their place among the results when they begin."""
 _NO_ERROR = error_json("Error", "the step failed")
@@ -30,12 +32,15 @@ _NO_ERROR = error_json("Error", "the step failed")
 class Asleep:
     """A lease that was let go over `wait`, and about how many bytes it takes."""
 
-    __slots__ = ("_lease", "_wait", "size")
+    __slots__ = ("_kind", "_lease", "_step", "_wait", "size")
 
     def __init__(self, lease: Lease, wait: WaitRow) -> None:
+        lease.forget_parts()
         self._lease = lease
-        self._wait = wait
-        self.size = _OBJECTS_BYTES + lease.memo.size + len(lease.event.data)
+        self._wait, self._kind, self._step = wait.id, wait.kind, wait.sid
+        memo = lease.memo
+        # The event stands in the frame of its requests once more.
+        self.size = _OBJECTS_BYTES + _STEP_BYTES * len(memo.ids) + memo.size + 2 * getsizeof(lease.event.data)
 
     @classmethod
     def of(cls, lease: Lease, item: CommitItem, done: Committed, wait: WaitRow) -> Asleep | None:
@@ -82,27 +87,27 @@ class Asleep:
         the wait's step.
         """
         was = self._lease
-        return was.run, was.epoch, was.rev, was.mail + 1, self._wait.sid
+        return was.run, was.epoch, was.rev, was.mail + 1, self._step
 
     def woken(self, row: asyncpg.Record, gone: Container[UUID]) -> Lease | None:
         """The lease of the row of `rt.live` that was claimed when these waits were over. None: something else has
         happened to the run since, or to another wait of it, so it must be read.
         """
-        was, wait = self._lease, self._wait
-        if wait.id not in gone:
+        was = self._lease
+        if self._wait not in gone:
             return None  # a backoff is left of a step that has its result already
         if (row["epoch"], row["rev"], row["mail"]) != (was.epoch + 1, was.rev, was.mail + 1):
             return None
-        if wait.sid is not None and wait.kind == "s":
-            was.memo.completed(wait.sid, "null")
+        if self._step is not None and self._kind == "s":
+            was.memo.completed(self._step, "null")
         return self._next(row, None)
 
     def resumed(self, row: asyncpg.Record, session: str | None) -> Lease | None:
         """The lease of a row of `claim_remembered`, meant for this session of a worker. None: the row does not hold the
         result of the wait, or it is not over, so the run must be read.
         """
-        was, step = self._lease, self._wait.sid
-        if self._wait.kind == "b" and not row["open"]:
+        was, step = self._lease, self._step
+        if self._kind == "b" and not row["open"]:
             return self._next(row, session)  # a backoff has no result
         if step is None or row["status"] is None:
             return None
@@ -128,5 +133,4 @@ class Asleep:
             affinity=session,
             under_way=None,
             reporting={},
-            last_wait=None,
         )

@@ -83,6 +83,11 @@ class Lease:
             self._trigger = event_value(id=event.id, name=event.name, data=event.data, ts=event.ts)
         return self._trigger
 
+    def forget_parts(self) -> None:
+        """Forget what may take much room, and is found again where it is wanted."""
+        self._trigger = None
+        self.last_wait = None
+
     @property
     def outdated(self) -> bool:
         """Whether the limits of its workflow were changed since its gates were found: it must be put before others."""

@@ -21,7 +21,7 @@ from services.executor.asleep import Asleep
 from services.executor.lease import Lease
 from services.executor.worker_stream.pool_claims import PoolClaims
 
-_KEPT_BYTES = 24 * 1024 * 1024
+_KEPT_BYTES = 48 * 1024 * 1024
 
 
 class Remembered:

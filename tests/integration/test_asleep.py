@@ -76,7 +76,7 @@ async def test_a_run_to_which_something_has_happened_is_read(hand: Hand, rows: L
 
 
 async def test_a_run_of_which_there_is_much_to_keep_is_read(hand: Hand, rows: LiveRows) -> None:
-    assert await last_output(hand, rows, output="x" * 20_000) == "read"
+    assert await last_output(hand, rows, output="x" * 60_000) == "read"
 
 
 @pytest.mark.parametrize("kind", ["sleeps", "backs off"])

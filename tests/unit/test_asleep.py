@@ -158,5 +158,5 @@ def test_one_of_which_the_wait_is_over_already_is_not_remembered() -> None:
 
 def test_much_is_not_remembered() -> None:
     held = lease()
-    held.memo.completed("a", '"' + "x" * 20_000 + '"')
+    held.memo.completed("a", '"' + "x" * 60_000 + '"')
     assert asleep(held, nap()) is None

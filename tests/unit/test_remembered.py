@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections.abc import Callable
 from uuid import UUID
 
@@ -10,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from services.core.domain.cause import Answered
+from services.core.domain.envelope import EventInfo
 from services.core.domain.op import Op, OpError, Sleep, StepFailed, WaitForEvent
 from services.core.domain.run import Limits
 from services.core.domain.transition import decide
@@ -69,6 +71,48 @@ def test_what_was_taken_makes_room() -> None:
     remembered.take(runs[0].run)
     remembered.keep(runs[2])
     assert kept(remembered, 1, 2, 3) == [2, 3]
+
+
+def long_input(number: int) -> tuple[str, Op]:
+    given = StepFailed(id="go", name="go", error=OpError("Odd", "no"), input=f'"{number}{"x" * 32_000}"')
+    return "{}", given
+
+
+def nested_event(number: int) -> tuple[str, Op]:
+    """Which takes much more room when it is parsed, as it is for the wait's condition."""
+    wait = WaitForEvent(id="go", name="go", event="go", condition="event.data.n == async.data.n", timeout_ms=60_000)
+    return f'{{"n":{number},"all":[{",".join(["{}"] * 3_000)}]}}', wait
+
+
+@pytest.mark.parametrize("rests", [long_input, nested_event])
+@pytest.mark.parametrize("steps", [0, 150])
+def test_it_takes_no_more_room_than_is_counted(rests: Callable[[int], tuple[str, Op]], steps: int) -> None:
+    counted = 0
+    kept = []
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(20):
+            data, op = rests(number)
+            held = lease(run=UUID(int=number), steps=steps)
+            held.event = EventInfo(id="e", name="e", data=data, ts=1)
+            for step in range(steps):
+                held.memo.completed(f"step-{number}-{step}", str(step))
+            held.request(1)
+            decision = decide(held.view(Limits()), Answered((op,)), held.reached_ms)
+            item = commit_item(held, decision, UlidFactory(SystemClock(), random.Random(1)))
+            done = Committed(held.mail, item.st, None)
+            held.advance(decision, item, done)
+            asleep = Asleep.of(held, item, done, item.wait_rows[0])
+            assert asleep is not None
+            counted += asleep.size
+            kept.append(asleep)
+        del held, decision, item, done, data, op, asleep
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(kept) == 20
+    assert after - before < 1.3 * counted
 
 
 def test_what_is_more_than_all_of_it_is_not_kept() -> None:
