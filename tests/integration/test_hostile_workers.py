@@ -145,13 +145,13 @@ async def test_an_outbox_that_nobody_reads_makes_who_asks_for_more_wait() -> Non
     assert not waiting.done()
     await outbox.take()
     await outbox.take()
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, 30)
     for _ in range(20):
         outbox.put(big(1024 * 1024))
     stuck = asyncio.create_task(outbox.room())
     await asyncio.sleep(0)
     outbox.close()
-    await asyncio.wait_for(stuck, 5)
+    await asyncio.wait_for(stuck, 30)
 
 
 async def test_ops_without_a_text_take_room_too_and_those_of_a_cancelled_invocation_give_it_back() -> None:
@@ -164,7 +164,7 @@ async def test_ops_without_a_text_take_room_too_and_those_of_a_cancelled_invocat
     await asyncio.sleep(0)
     assert not reading.done()
     one.close(live)
-    await asyncio.wait_for(reading, 5)
+    await asyncio.wait_for(reading, 30)
 
 
 async def test_a_project_has_so_many_sessions_and_not_more() -> None:

@@ -60,7 +60,7 @@ class Glancing:
         """Whom a look wakes."""
         before = {sight: duty.runs for sight, duty in self.duties.items()}
         count = (await self.glance.run_once())["woken"]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while True:
                 run = {sight for sight, duty in self.duties.items() if duty.runs > before[sight]}
                 if len(run) >= count:

@@ -297,7 +297,7 @@ async def test_a_drain_answers_what_was_read_and_ends_the_stream(ingest: Ingest,
         await transaction.rollback()
     ends = await starts.ended(numbers)
     assert len({end.run.id for end in ends}) == 20
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await starts.is_over.wait()
 
 

@@ -73,9 +73,9 @@ async def test_an_executor_that_is_declared_dead_while_it_stops_begins_no_new_li
     sessions = WorkerSessions(SystemClock(), request_timeout_s=1, resume_grace_s=1)
     executor = Executor(Bus(), Current(), lambda: left.pop(0), sessions=sessions)  # type: ignore[arg-type,return-value]
     running = asyncio.create_task(executor.run())
-    await asyncio.wait_for(lives[1].began.wait(), 5)
+    await asyncio.wait_for(lives[1].began.wait(), 30)
     running.cancel()
-    done, _ = await asyncio.wait({running}, timeout=5)
+    done, _ = await asyncio.wait({running}, timeout=30)
     assert done, "it lives on"
     assert running.cancelled()
     assert not lives[2].began.is_set()

@@ -32,7 +32,7 @@ class Commits:
             waiting.settle(f"done {waiting.item}")
 
     async def begins(self) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await self.begun.acquire()
 
     def let_go(self, count: int = 1) -> None:
@@ -206,7 +206,7 @@ async def test_a_batch_is_taken_when_its_turn_has_come_and_the_line_says_when_it
     gate.set()
     await asyncio.gather(*tasks)
     assert batches == [[0, 1]]
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await idle.wait()
 
 
