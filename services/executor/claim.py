@@ -21,7 +21,7 @@ from services.core.engine.definitions import DefinitionsCache
 from services.core.store.database import Database
 from services.core.store.queries import queries, tenant_query
 from services.executor.arriving import Arriving
-from services.executor.fair_share import more, shares
+from services.executor.fair_share import Turns, more, shares
 from services.executor.lease import Lease
 from services.executor.load import load_leases
 from services.executor.remembered import Remembered, RememberedClaims
@@ -77,7 +77,7 @@ class Claimer:
         self._wake = asyncio.Event()
         self._one_by_one = asyncio.Lock()  # two at once would each take all the room, or a tenant's share twice
         self._coming = 0  # kept for what is being claimed and read
-        self._turn = 0
+        self._turns = Turns()
         self._arriving = arriving
         self._pools = pools
         pools.tell(self._wake.set)
@@ -319,12 +319,11 @@ class Claimer:
         async with self._one_by_one, self._database.connection() as connection:
             seen = await connection.fetchrow(queries("executor")["look"])
             self._shared = self._shared or seen["shared"]
-            waiting: list[int] = seen["waiting"]
+            waiting = self._turns.order(seen["waiting"])
             room = min(self._free(), _BATCH)
             if room <= 0 and not self._shared:
                 return False
-            self._turn = (self._turn + 1) % max(1, len(waiting))
-            quota = self._quota(waiting[self._turn :] + waiting[: self._turn], room)
+            quota = self._quota(waiting, room)
             rows: Sequence[asyncpg.Record] = []
             found = False
             if quota:
@@ -335,6 +334,7 @@ class Claimer:
                     )
                     found = await self._take(connection, rows, begun_ns, found_by="look")
         taken = Counter(row["tenant"] for row in rows)
+        self._turns.served(taken)
         short = {tenant for tenant in waiting if taken[tenant] >= quota.get(tenant, 0)}
         self._more_waits = bool(short)
         if self._shared and (room > 0 or self._slots.free <= 0):

@@ -1,8 +1,9 @@
-"""How an executor's slots are shared among tenants (rulings P8). Pure arithmetic.
+"""How an executor's slots are shared among tenants (rulings P8).
 
 The rule: a tenant may take another slot while it holds fewer than seven times as many as are free. So one tenant alone
 gets to seven eighths, two to seven fifteenths each, and there is always room for whoever comes next: nobody waits for
-the end of others' calls, which may take minutes. Those that wait are served in the order of how little they hold.
+the end of others' calls, which may take minutes. Those that wait are served in the order of how little they hold, and
+equals in turn.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 
 _TIMES = 7
+_MOST_SERVED = 4_096
 
 
 def more(held: int, free: int) -> int:
@@ -56,3 +58,24 @@ def excess(held: Mapping[int, int], waiting: Iterable[int], size: int, coming: i
         found[tenant] = some
         wanted -= some
     return found
+
+
+class Turns:
+    """Which of the tenants that wait come first among equals: those that were served longest ago."""
+
+    def __init__(self) -> None:
+        self._served: dict[int, int] = {}
+        self._last = 0
+
+    def order(self, waiting: Iterable[int]) -> list[int]:
+        """In the order of their turns."""
+        return sorted(waiting, key=lambda tenant: self._served.get(tenant, 0))
+
+    def served(self, tenants: Iterable[int]) -> None:
+        """These have got something."""
+        self._last += 1
+        for tenant in tenants:
+            self._served.pop(tenant, None)
+            self._served[tenant] = self._last
+        while len(self._served) > _MOST_SERVED:
+            del self._served[next(iter(self._served))]

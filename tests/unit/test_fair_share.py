@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.executor.fair_share import even_share, excess, more, shares
+from services.executor import fair_share
+from services.executor.fair_share import Turns, even_share, excess, more, shares
 from services.executor.lease import Lease
 from services.executor.slots import Slots
 from tests.support.builders import lease
@@ -102,3 +104,28 @@ def test_where_everybody_has_one_slot_those_without_get_turns() -> None:
     assert leaving(leases) == [0]
     slots.make_room({4})
     assert leaving(leases) == [0]
+
+
+@given(st.lists(st.sets(st.integers(1, 5), min_size=1), min_size=1, max_size=60))
+def test_who_goes_on_waiting_is_first_after_one_turn_of_each_other(looks: list[set[int]]) -> None:
+    """Whoever else comes and goes: tenant 0 waits at each look, at which one is served."""
+    turns = Turns()
+    passed: list[int] = []
+    for others in looks:
+        first, *_ = turns.order([*others, 0])
+        turns.served([first])
+        if first == 0:
+            passed.clear()
+        else:
+            passed.append(first)
+        assert len(passed) == len(set(passed)), "nobody is served twice before it"
+
+
+def test_only_the_tenants_that_were_served_last_are_kept_in_mind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fair_share, "_MOST_SERVED", 2)
+    turns = Turns()
+    for tenant in (1, 2, 3):
+        turns.served([tenant])
+    assert turns.order([3, 2, 1]) == [1, 2, 3]
+    turns.served([1, 2])
+    assert turns.order([1, 3]) == [3, 1]
