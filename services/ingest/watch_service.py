@@ -13,7 +13,7 @@ from runr.workflows.v1 import run_service_pb2
 
 from services.core.domain.errors import RateLimited, Unavailable
 from services.core.domain.run_change import Cursor, RunChange
-from services.core.domain.run_record import Place, RunRecord, StepRecord
+from services.core.domain.run_record import AttemptRecord, Place, RunRecord, StepRecord
 from services.core.rpc import convert_run
 from services.core.runtime.clock import Clock
 from services.core.store.run_changes import RunChangeReader
@@ -60,10 +60,10 @@ class WatchService:
                 while page.next is not None:
                     yield _message(page, told.news(page), run=first.run)
                     page = await self._since(tenant, run, cursor, page.next)
-                steps = told.news(page)
-                is_news = told.is_other(first.run) or bool(steps) or first.whole
+                steps, failed = told.news(page), told.failed(first.run)
+                is_news = told.is_other(first.run) or bool(steps or failed) or first.whole
                 if is_news:
-                    yield _message(page, steps, run=first.run, cursor=first.cursor)
+                    yield _message(page, steps, run=first.run, failed=failed, cursor=first.cursor)
                 cursor = first.cursor
                 left_s = until - self._clock.monotonic()
                 if first.mark is None or self._changes.closed or left_s <= 0:
@@ -100,10 +100,17 @@ class _Told:
     def __init__(self) -> None:
         self._run: RunRecord | None = None
         self._steps: dict[str, int] = {}
+        self._failed: set[AttemptRecord] = set()
+
+    def failed(self, run: RunRecord) -> tuple[AttemptRecord, ...]:
+        """The failed attempts of the function that are not as they were told; they count as told then."""
+        news = tuple(attempt for attempt in run.attempts if attempt not in self._failed)
+        self._failed = set(run.attempts)
+        return news
 
     def is_other(self, run: RunRecord) -> bool:
         """Whether the run is other than what was told last; it counts as told then."""
-        bare = replace(run, event=None, output=None)
+        bare = replace(run, event=None, output=None, attempts=())
         before, self._run = self._run, bare
         return before != bare
 
@@ -119,11 +126,16 @@ class _Told:
 
 
 def _message(
-    page: RunChange, steps: Sequence[StepRecord], *, run: RunRecord, cursor: Cursor | None = None
+    page: RunChange,
+    steps: Sequence[StepRecord],
+    *,
+    run: RunRecord,
+    failed: tuple[AttemptRecord, ...] = (),
+    cursor: Cursor | None = None,
 ) -> run_service_pb2.WatchRunResponse:
-    """One answer. Without a cursor more belongs to it."""
+    """One answer. `failed`: attempts of the function that are new. Without a cursor more belongs to it."""
     ended = cursor is not None and cursor.ended
-    shown = run if ended else replace(run, event=None, output=None, attempts=())
+    shown = run if ended else replace(run, event=None, output=None, attempts=failed)
     return run_service_pb2.WatchRunResponse(
         run=convert_run.run(shown),
         steps=[convert_run.step(step) for step in steps],

@@ -152,6 +152,40 @@ async def test_what_happened_in_one_millisecond_is_told_in_its_order(capsys: pyt
     ]
 
 
+LOST = {"attempt": 1, "error": {"name": "WorkerLost", "message": "gone"}, "started_at": None, "ended_at": AT.format(2)}
+AGAIN = {**LOST, "attempt": 2, "ended_at": AT.format(3)}
+FAILING = (
+    event("change", "c-1", {**RUN, "attempts": [LOST]}),
+    event("change", "c-2", {**RUN, "attempts": [AGAIN]}),
+    event("end", "c-3", {**COMPLETED, "attempts": [LOST, AGAIN]}),
+)
+
+
+async def test_failed_attempts_of_the_function_are_told_as_they_come_and_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = parser().parse_args(["runs", "logs", "r", "-f"])
+    async with Gateway(b"".join(FAILING)).serving() as server, ApiClient(str(server.make_url("/")), "t") as api:
+        await logs(api, given)
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        f"{AT.format(2)}  function attempt 1 failed: WorkerLost: gone",
+        f"{AT.format(3)}  function attempt 2 failed: WorkerLost: gone",
+        f"{AT.format(5)}  completed",
+    ]
+
+
+async def test_who_waits_is_told_of_failed_attempts_of_the_function_once(capsys: pytest.CaptureFixture[str]) -> None:
+    async with Gateway(b"".join(FAILING)).serving() as server, ApiClient(str(server.make_url("/")), "t") as api:
+        with pytest.raises(ApiFailure):
+            await Waiting(api, timeout_s=None, live=True).end("r")
+    assert capsys.readouterr().err.splitlines() == [
+        "r  function attempt 1 failed: WorkerLost: gone",
+        "r  running",
+        "r  function attempt 2 failed: WorkerLost: gone",
+        "r  completed",
+    ]
+
+
 async def test_a_log_for_programs_has_an_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     given = parser().parse_args(["runs", "logs", "r", "-f", "--json"])
     async with Gateway(BEGIN + END).serving() as server, ApiClient(str(server.make_url("/")), "t") as api:

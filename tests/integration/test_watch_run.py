@@ -177,6 +177,25 @@ async def test_a_step_whose_pause_is_over_is_told(ingest: Ingest, hand: Hand) ->
         assert len(watch.last.steps[-1].attempts) == 1
 
 
+async def test_a_failed_attempt_of_the_function_is_told_when_it_fails_and_once(ingest: Ingest, hand: Hand) -> None:
+    run = await hand.start("work")
+    failed: list[tuple[int, str]] = []
+    async with watching(ingest, run) as watch:
+        await watch.next()
+        for number in (1, 2):
+            await hand.fail(run, "FunctionUnreachable", "refused")
+            while len(failed) < number:
+                message = await watch.next()
+                assert message is not None
+                failed += [(attempt.attempt, attempt.error.name) for attempt in message.run.attempts]
+            await hand.fire(run)
+        cursor = watch.last.cursor
+        assert failed == [(1, "FunctionUnreachable"), (2, "FunctionUnreachable")]
+    async with watching(ingest, run, cursor) as watch:
+        await hand.answer(run, RunCompleted())
+        assert [attempt.attempt for attempt in (await watch.end()).run.attempts] == [1, 2]
+
+
 async def test_a_run_of_nobody_and_of_others_is_not_found(ingest: Ingest, hand: Hand) -> None:
     async with watching(ingest, UUID(int=5)) as watch:
         with pytest.raises(NotFound):

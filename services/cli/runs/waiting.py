@@ -51,8 +51,7 @@ class Ended:
         if self.error is None:
             head = f"{self.status:10}{self.id}"
         else:
-            said = one_line(f"{self.error['name']}: {self.error['message']}")
-            head = f"{self.status:10}{self.id}  {said}"
+            head = f"{self.status:10}{self.id}  {_said(self.error)}"
         return "\n".join([head, *([self.output] if self.is_success else [])]) + "\n"
 
 
@@ -132,6 +131,11 @@ class Waiting:
 def _tell(states: dict[str, str], change: Change) -> None:
     """What has changed of a run since it was last told of."""
     run = change.run
+    for attempt in run["attempts"]:
+        when = f"{attempt['attempt']} {attempt['ended_at']}"
+        if attempt["error"] and when not in states:
+            sys.stderr.write(f"{run['id']}  function attempt {attempt['attempt']} failed: {_said(attempt['error'])}\n")
+            states[when] = ""
     of_run, of_steps = ("", run["status"]), [(step["id"], step["status"]) for step in change.steps]
     # The end of a run comes behind what has led to it.
     for step, status in [*of_steps, of_run] if change.is_last else [of_run, *of_steps]:
@@ -139,3 +143,7 @@ def _tell(states: dict[str, str], change: Change) -> None:
             sys.stderr.write(f"{run['id']}  {f'step {one_line(step)} ' if step else ''}{status}\n")
             states[step] = status
     sys.stderr.flush()
+
+
+def _said(error: Mapping[str, Any]) -> str:
+    return one_line(f"{error['name']}: {error['message']}")

@@ -44,7 +44,7 @@ class RunChangeReader:
             if moment is None or not rows:
                 raise NotFound(f"there is no run {ulid_text(run)}")
             cursor = cursor if _holds(cursor, moment) else None
-            record = await _record(connection, tenant, rows[0], ended=moment["mark"] is None)
+            record = await _record(connection, tenant, rows[0], failed=moment["may_have_failed"])
             places = await connection.fetch(
                 tenant_query("run_changes", "places", tenant),
                 *(tenant, run, *(after or _START), max_bytes, 0 if cursor is None else cursor.xid, moment["now"]),
@@ -74,8 +74,8 @@ def _holds(cursor: Cursor | None, moment: asyncpg.Record) -> bool:
     return bool(cursor.retries == moment["retries"])
 
 
-async def _record(connection: asyncpg.Connection, tenant: int, row: Row, *, ended: bool) -> RunRecord:
-    """The run with its event, and once it has ended with its output and its function's failed attempts."""
+async def _record(connection: asyncpg.Connection, tenant: int, row: Row, *, failed: bool) -> RunRecord:
+    """The run with its event, once it has ended its output, and if anything can have failed its function's attempts."""
     record = run_record(row)
     payload = await connection.fetchrow(tenant_query("runs", "payload", tenant), tenant, record.id)
     assert payload is not None, "within the snapshot that has the run"
@@ -83,5 +83,5 @@ async def _record(connection: asyncpg.Connection, tenant: int, row: Row, *, ende
         record,
         event=trigger_record(row, payload["event_data"]),
         output=payload["output"],
-        attempts=await function_attempts(connection, tenant, record.id) if ended else (),
+        attempts=await function_attempts(connection, tenant, record.id) if failed else (),
     )

@@ -124,7 +124,8 @@ class ResultView(msgspec.Struct, kw_only=True):
 
 class RunChangeView(msgspec.Struct, kw_only=True):
     """What has changed of a run: the run, and the steps that are not as they were told before. `whole`: these are all
-    steps, others that were told of have gone. `event` and `output` of the run are null until it has ended.
+    steps, others that were told of have gone. Until the run has ended its `event` and `output` are null, and its
+    `attempts` are those that are new.
     """
 
     run: RunView

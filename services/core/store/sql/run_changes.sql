@@ -12,7 +12,7 @@ select l.id, l.xmin::text::bigint as mark from rt.live l where l.id = any ($1);
 select left(md5(c.system_identifier::text), 8) as server,
        pg_snapshot_xmin(pg_current_snapshot())::text::bigint as known,
        pg_snapshot_xmax(pg_current_snapshot())::text::bigint as now,
-       r.retries, l.xmin::text::bigint as mark
+       r.retries, l.xmin::text::bigint as mark, coalesce(l.att > 0, true) as may_have_failed
 from {t}.runs r
 left join rt.live l on l.id = r.id and l.tenant = $1
 cross join pg_control_system() c
