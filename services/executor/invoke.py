@@ -9,6 +9,7 @@ from services.core.domain.definition import Checkpoint
 from services.core.domain.function_answer import parse_answer
 from services.core.domain.function_op import AnswerLimits
 from services.core.domain.op import BadStep, FunctionFault, Invoke, Op, OpError, RunCompleted, RunFailed, StepCompleted
+from services.core.engine.sync import NoEndpoint
 from services.core.runtime.clock import Clock
 from services.core.runtime.off_loop import SMALL_BYTES, OffLoop
 from services.core.runtime.settings import FunctionSettings, WorkflowLimits
@@ -78,7 +79,7 @@ class Invoker:
     async def _ask(self, lease: Lease, traceparent: str | None) -> list[Op]:
         url = endpoint_of(lease.project, self._settings)
         if url is None:
-            raise FunctionFault("FunctionUnreachable", "the project has no endpoint: set endpoint_url")
+            raise NoEndpoint
         if not lease.project.keys:
             raise FunctionFault("FunctionUnreachable", "the project has no signing key that this engine can open")
         target = Target(url, lease.project.keys, self._settings.verify_tls)

@@ -134,7 +134,8 @@ async def test_the_command_line_stores_the_file_and_syncs(rest: Rest, tmp_path: 
     code, out, err = await told("--file")
     assert (code, out) == (1, "")
     assert all(err.count(path) == 1 for path in ("422", "workflows[0].retries", "workflows[1].name"))
-    assert await told() == (1, "failed    FunctionUnreachable: the project has no endpoint: set endpoint_url\n", "")
+    nobody = "the project has no endpoint: set endpoint_url (PATCH /api/projects/…/workflows/app), or connect a worker"
+    assert await told() == (1, f"failed    FunctionUnreachable: {nobody}\n", "")
     file.write_text('{"workflows": [{"name": "ship"}, {"name": "filed"}], "made_by": "ci"}')
     code, out, err = await told("--file", str(file))
     assert (code, err) == (0, "")

@@ -13,6 +13,7 @@ import pytest
 from services.cli.doctor import command
 from services.cli.doctor.database_checks import company, opened, schema, server
 from services.cli.doctor.finding import Finding, State
+from services.cli.doctor.functions import functions
 from services.cli.doctor.invariants import RULES, SAMPLE, Rule, invariants
 from services.cli.doctor.service_checks import counted, hints
 from services.cli.doctor.waiting import waiting
@@ -94,7 +95,7 @@ async def test_a_healthy_database_is_healthy(rows: LiveRows, connection: asyncpg
     await asleep(rows)
     for kind in ("executor", "scheduler"):
         await rows.owner(kind=kind)
-    for look in (server, schema, company, waiting, invariants):
+    for look in (server, schema, company, waiting, functions, invariants):
         findings = [finding async for finding in look(connection)]
         assert findings
         # Of tests beside this one.
@@ -138,6 +139,67 @@ async def test_runs_that_are_stuck_are_named(rows: LiveRows, connection: asyncpg
     found = await told(waiting(connection))
     assert ulid_text(held) in found["runs are held by the living"].reason
     assert ulid_text(blocked) in found["free slots of limits are given away"].reason
+
+
+REFUSED = '{"name":"FunctionUnreachable","message":"connection refused"}'
+
+
+async def unanswered(rows: LiveRows, *, ago: str, error: str = REFUSED, ends: bool = False) -> uuid.UUID:
+    """A run of the default project whose function did not answer."""
+    owner = await rows.owner()
+    run = await rows.held(owner)
+    await rows.rows(
+        "insert into rt.attempts (tenant, run, n, sid, k, error, t0, t1)"
+        " values ($1, $2, 0, null, 1, $3, rt.now() - $4::text::interval, rt.now() - $4::text::interval) returning n",
+        *(rows.tenant, run, error, ago),
+    )
+    await rows.rows("update rt.live set fn_att = 1, att = 1 where id = $1 returning id", run)
+    if ends:
+        await rows.end(owner, run, "failed", error=error)
+    return run
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["goes-on", "has-failed"])
+async def test_a_function_that_does_not_answer_is_named(
+    ends: bool, rows: LiveRows, connection: asyncpg.Connection
+) -> None:
+    run = await unanswered(rows, ago="5 s", ends=ends)
+    found = (await told(functions(connection)))["functions answer"]
+    assert found.state is State.WATCH
+    assert "project default of tenant default did not answer 1 run, the last " in found.reason
+    assert found.reason.endswith(" s ago: FunctionUnreachable: connection refused")
+    assert "function-errors.md" in found.advice
+    # Then it answers another run.
+    other = await rows.held(await rows.owner())
+    assert other != run
+    await rows.rows(
+        "insert into rt.steps (tenant, run, sid, seq, name, kind, status, output, t0, t1)"
+        " values ($1, $2, 'a', 0, 'a', 'r', 'c', 'null', rt.now(), rt.now()) returning sid",
+        *(rows.tenant, other),
+    )
+    assert (await told(functions(connection)))["functions answer"].state is State.OK
+
+
+async def test_what_is_long_ago_or_of_the_code_itself_is_no_function_away(
+    rows: LiveRows, connection: asyncpg.Connection
+) -> None:
+    await unanswered(rows, ago="1 hour")
+    await unanswered(rows, ago="5 s", error='{"name":"ValueError","message":"no"}')
+    assert (await told(functions(connection)))["functions answer"].state is State.OK
+
+
+async def test_a_sync_that_failed_is_named(rows: LiveRows, connection: asyncpg.Connection) -> None:
+    status = '{"state":"failed","message":"FunctionTimeout: no answer"}'
+    statement = "update rt.projects set endpoint_url = $1, sync_status = $2 where slug = 'default' returning id"
+    try:
+        await rows.rows(statement, "http://away", status)
+        found = (await told(functions(connection)))["functions tell their workflows"]
+    finally:
+        await rows.rows(statement, None, None)
+    assert (found.state, found.reason) == (
+        State.WATCH,
+        "project default of tenant default: FunctionTimeout: no answer",
+    )
 
 
 async def test_missing_company_and_migrations_are_found(rows: LiveRows, connection: asyncpg.Connection) -> None:

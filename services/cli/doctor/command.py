@@ -18,6 +18,7 @@ import asyncpg
 from services.cli.doctor.bus_check import bus
 from services.cli.doctor.database_checks import company, opened, schema, server
 from services.cli.doctor.finding import Finding, State
+from services.cli.doctor.functions import functions
 from services.cli.doctor.invariants import invariants
 from services.cli.doctor.service_checks import counted, hints, services
 from services.cli.doctor.waiting import waiting
@@ -113,7 +114,7 @@ async def _database(url: str) -> AsyncIterator[Finding]:
             fits = finding.state is not State.FAIL
             yield finding
         if fits:
-            for look in (company, waiting, invariants):
+            for look in (company, waiting, functions, invariants):
                 async for finding in look(connection):
                     yield finding
     except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:

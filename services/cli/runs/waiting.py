@@ -48,11 +48,8 @@ class Ended:
 
     def shown(self) -> str:
         """For people: the outcome, and below it the output."""
-        if self.error is None:
-            head = f"{self.status:10}{self.id}"
-        else:
-            head = f"{self.status:10}{self.id}  {_said(self.error)}"
-        return "\n".join([head, *([self.output] if self.is_success else [])]) + "\n"
+        why = "" if self.error is None else f"  {_said(self.error)}"
+        return "\n".join([f"{self.status:10}{self.id}{why}", *([self.output] if self.is_success else [])]) + "\n"
 
 
 class Waiting:

@@ -105,7 +105,10 @@ class NoEndpoint(FunctionFault):
     """There is nobody to ask: the project has no endpoint."""
 
     def __init__(self) -> None:
-        super().__init__("FunctionUnreachable", "the project has no endpoint: set endpoint_url")
+        super().__init__(
+            "FunctionUnreachable",
+            "the project has no endpoint: set endpoint_url (PATCH /api/projects/…/workflows/app), or connect a worker",
+        )
 
 
 class Syncer:

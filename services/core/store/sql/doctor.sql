@@ -59,6 +59,46 @@ from t cross join lateral (
     from rt.live r where r.wf = t.wf and r.st = 'q' and r.pooled order by r.qk limit 1) q
 order by q.waited_s desc limit $1;
 
+-- name: functions_away
+-- Projects whose function did not answer in the last $2 s when it was asked last, as the newest runs tell: active ones that have
+-- made no progress since, and failed ones, unless another run of the project has had an answer after that.
+with r as materialized (
+    (select l.tenant, l.id, l.fn_att > 0 as failing from rt.live l order by l.id desc limit $1)
+    union all
+    (select e.tenant, e.run, e.status = 'failed' from rt.ends e order by e.run desc limit $1)
+), f as materialized (
+    select r.tenant, x.project, a.t1, a.error
+    from r cross join lateral (
+        select a.t1, a.sid, a.error from rt.attempts a where a.tenant = r.tenant and a.run = r.id order by a.n desc limit 1) a
+    cross join lateral (select x.project from rt.runs x where x.tenant = r.tenant and x.id = r.id offset 0) x
+    where r.failing and a.sid is null and a.t1 > rt.now() - $2::int * interval '1 second'
+      and a.error::json ->> 'name' = any ($3)
+), p as materialized (
+    select distinct on (f.tenant, f.project) f.tenant, f.project, f.t1, f.error, count(*) over (partition by f.tenant, f.project) as runs
+    from f order by f.tenant, f.project, f.t1 desc
+)
+select (select t.slug from rt.tenant t where t.id = p.tenant) as tenant,
+       (select x.slug from rt.projects x where x.tenant = p.tenant and x.id = p.project) as project,
+       p.runs, p.error::json ->> 'name' as name, p.error::json ->> 'message' as message,
+       extract(epoch from rt.now() - p.t1)::int as ago_s
+from p
+where not exists (
+    select from r
+    cross join lateral (select x.project from rt.runs x where x.tenant = r.tenant and x.id = r.id offset 0) x
+    where r.tenant = p.tenant and x.project = p.project and (
+        exists (select from rt.steps s where s.tenant = r.tenant and s.run = r.id
+                and (s.t0 > p.t1 or s.kind = 'r' and s.t1 > p.t1))
+        or exists (select from rt.wait w where w.run = r.id and w.kind in ('s', 'e', 'c', 'b') and w.created_at > p.t1)
+        or exists (select from rt.ends e where e.tenant = r.tenant and e.run = r.id and e.status = 'completed' and e.ended > p.t1)))
+order by p.t1 desc limit $4;
+
+-- name: syncs_failed
+-- Projects that could not be asked for their workflows when that was tried last.
+select t.slug as tenant, p.slug as project, p.sync_status::json ->> 'message' as message
+from rt.projects p join rt.tenant t on t.id = p.tenant
+where p.endpoint_url is not null and p.sync_status::json ->> 'state' <> 'synced'
+order by p.synced_at desc limit $1;
+
 -- name: stalled
 -- Of the newest active runs those that have been ready for $2 ms, or have failed and try again later; at most $3.
 select l.id, l.tenant, l.st::text as status, (select w.name from rt.workflows w where w.tenant = l.tenant and w.id = l.wf) as workflow
