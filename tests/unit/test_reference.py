@@ -24,6 +24,15 @@ def test_everything_that_is_exported_from_python_is_told() -> None:
     assert sorted(told) == sorted([*runr_workflows.__all__, *client.__all__, *testing.__all__])
 
 
+def test_options_that_a_signature_unpacks_are_told_beside_it() -> None:
+    modules = re.split(r"^## ", MADE["docs/reference/python.md"], flags=re.MULTILINE)
+    unpacked = [
+        (re.findall(r"Unpack\[(\w+)\]", text), re.findall(r"^### (\w+)$", text, re.MULTILINE)) for text in modules
+    ]
+    assert sum(len(names) for names, _ in unpacked) > 0
+    assert all(set(names) <= set(told) for names, told in unpacked)
+
+
 def test_everything_that_a_user_calls_has_words() -> None:
     silent = re.findall(
         r"^#### (\w+\.\w+)\n\n```py\n[^`]*```\n(?=\n*#|\Z)", MADE["docs/reference/python.md"], re.MULTILINE

@@ -200,7 +200,7 @@ WRONG = {
     "description: a text of at most 1,000 characters, not 1,001 characters": {"description": "x" * 1001},
     "priority: is not supported yet; allowed are description, triggers, retries,": {"priority": 3},
     "on_failure: is not supported yet; allowed are": {"on_failure": None},
-    "retires: unknown; allowed are description, triggers, retries,": {"retires": 3},
+    "retires: unknown (did you mean retries?); allowed are description, triggers, retries,": {"retires": 3},
     "triggers[0].if: at character 14: unexpected '='": {"triggers": [{"event": "a", "if": "event.data.x = 1"}]},
     "triggers[1].cron: minute: '61' is not 0-59": {"triggers": [{"cron": "* * * * *"}, {"cron": "61 * * * *"}]},
     "triggers[0].catch_up: one of latest, all, none": {"triggers": [{"cron": "* * * * *", "catch_up": "some"}]},

@@ -1,6 +1,7 @@
 """Durable workflows: ordinary functions whose steps survive crashes, redeploys and sleeps of days."""
 
 from .async_step import AsyncStep
+from .connect.settings import ConnectOptions
 from .context import Context
 from .errors import (
     ConnectError,
@@ -18,6 +19,7 @@ from .errors import (
     StepArgumentError,
     StepError,
     StepNotAwaitedError,
+    UnknownOptionError,
     UnknownStepStatusError,
 )
 from .event import Event, OutgoingEvent
@@ -30,6 +32,7 @@ from .workflows import Workflows
 __all__ = [
     "AsyncStep",
     "ConnectError",
+    "ConnectOptions",
     "Context",
     "DefinitionError",
     "Duration",
@@ -53,6 +56,7 @@ __all__ = [
     "StepInterrupt",
     "StepNotAwaitedError",
     "StepOutcome",
+    "UnknownOptionError",
     "UnknownStepStatusError",
     "Workflows",
     "__version__",

@@ -14,7 +14,9 @@ from typing import Any
 from .calls import StepCall
 from .definition_rules import workflow_name_fault
 from .errors import StepArgumentError
+from .event import EVENT_MEMBERS
 from .event_names import listener_fault, sender_fault
+from .known_options import refuse_unknown
 from .shown import faulty, shown
 
 MAX_ID_BYTES = 255
@@ -23,7 +25,10 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 def refuse_bad_fields(call: StepCall) -> None:
-    """Raises StepArgumentError, which names field, value and what is allowed, for what the engine does not take."""
+    """Raises StepArgumentError, which names field, value and what is allowed, for what the engine does not take.
+
+    Also for members that no event has: the engine would take the event without them.
+    """
     check = _CHECKS.get(call.op)
     if check is not None:
         check(call.fields)
@@ -46,6 +51,7 @@ def _invoke(fields: Mapping[str, Any]) -> None:
 def _send(fields: Mapping[str, Any]) -> None:
     for index, event in enumerate(fields["events"]):
         path = f"events[{index}]"
+        refuse_unknown(event, EVENT_MEMBERS, f"{path}.", StepArgumentError)
         _refuse(f"{path}.name", event["name"], sender_fault(event["name"]))
         data = event.get("data")
         if data is not None and not isinstance(data, Mapping):

@@ -22,6 +22,7 @@ from .calls import (
 from .errors import Duration, StepArgumentError, StepNotAwaitedError
 from .event import Data, Event, OutgoingEvent
 from .failures import leaves_of, takes_call_for_result, text_of
+from .known_options import known_options
 
 if TYPE_CHECKING:
     from .workflow_function import WorkflowFunction
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+_known = known_options(error=StepArgumentError)
 
 _MOST_LISTED = 100
 _HOLD_NO_CALL = frozenset({str, int, float, bool, bytes, dict, type(None)})
@@ -187,18 +189,22 @@ class AsyncStepRunner:
 class AsyncStep(AsyncStepRunner):
     """The steps of an async workflow. Gathered step calls run in call order, over `wf.connect()` side by side."""
 
+    @_known
     def options(self, *, retries: int) -> AsyncStepRunner:
         """As `Step.options`."""
         return AsyncStepRunner(self._scope, max_attempts_of(retries))
 
+    @_known
     def sleep(self, id: str, duration: Duration) -> StepCoroutine[None]:
         """As `Step.sleep`."""
         return PendingStep(self._scope, sleep_call(id, duration))
 
+    @_known
     def sleep_until(self, id: str, when: datetime | str) -> StepCoroutine[None]:
         """As `Step.sleep_until`."""
         return PendingStep(self._scope, sleep_until_call(id, when))
 
+    @_known
     def wait_for_event(
         self,
         id: str,
@@ -227,6 +233,7 @@ class AsyncStep(AsyncStepRunner):
         self, id: str, workflow: str, *, data: Mapping[str, Any] | None = None, timeout: Duration | None = None
     ) -> StepCoroutine[Any]: ...
 
+    @_known
     def invoke(
         self,
         id: str,
@@ -238,6 +245,7 @@ class AsyncStep(AsyncStepRunner):
         """As `Step.invoke`."""
         return PendingStep(self._scope, invoke_call(id, workflow, data, timeout))
 
+    @_known
     def send_event(
         self, id: str, event: OutgoingEvent | Sequence[OutgoingEvent]
     ) -> StepCoroutine[dict[str, list[str]]]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from .duration import duration_field, time_field
 from .errors import Duration, SerializationError, StepArgumentError
-from .event import OutgoingEvent
+from .event import EVENT_MEMBERS, OutgoingEvent
 from .shown import shown
 from .values import encode
 
@@ -131,7 +131,8 @@ def _event(item: object, index: int) -> dict[str, object]:
     if not isinstance(item, Mapping) or not isinstance(item.get("name"), str):
         like = "{'name': 'order.paid', 'data': {}}"
         raise StepArgumentError(f"events[{index}]: an object with a name, like {like}, not {shown(item)}")
-    event = {key: value for key, value in item.items() if value is not None}
+    # What an event does not have stays, to be refused with what else the engine does not take (`asked.py`).
+    event = {key: value for key, value in item.items() if value is not None or key not in EVENT_MEMBERS}
     moment = event.get("ts")
     if isinstance(moment, datetime):
         event["ts"] = _unix_ms(moment)

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NotRequired, Required, TypedDict
 
-from .definition_rules import CHECKS, NOT_YET, workflow_name_fault
+from .definition_rules import CHECKS, workflow_name_fault
 from .duration import duration_field
 from .errors import DefinitionError, Duration
+from .known_options import named, unknown
 from .shown import faulty, shown
 
 EventTrigger = TypedDict("EventTrigger", {"event": Required[str], "if": NotRequired[str]})
@@ -77,8 +78,7 @@ def build_definition(name: object, options: Mapping[str, Any]) -> dict[str, Any]
         faults = [f"name: it comes first, as in @wf.workflow('process-order'), not {shown(name)}"]
     for key, value in options.items():
         if key not in CHECKS:
-            told = "is not supported yet" if key in NOT_YET else "unknown"
-            faults.append(f"{key}: {told}; allowed are {', '.join(CHECKS)}")
+            faults.append(f"{named(key)}: {unknown(key, CHECKS)}")
         elif value is not None:
             faults.extend(CHECKS[key](value, key))
     if faults:

@@ -14,13 +14,11 @@ from typing import Any
 from .duration import MAX_MS, parse_duration
 from .errors import StepArgumentError
 from .event_names import listener_fault, stream_fault
+from .known_options import named, unknown
 from .shown import faulty, shown
 
 _Check = Callable[[object, str], Iterator[str]]
 """Yields the faults of a value at a path."""
-
-NOT_YET = ("priority", "rate_limit", "throttle", "debounce", "batch", "singleton", "on_failure")
-"""Options of the product that this version does not have."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 _ZONE = re.compile(r"[A-Za-z0-9+_-]+(?:/[A-Za-z0-9+_-]+)*", re.ASCII)
@@ -139,7 +137,7 @@ def _members(item: Mapping[str, object], path: str, checks: Mapping[str, _Check]
     """Checks the members of an object that are given, and refuses others."""
     for key, value in item.items():
         if key not in checks:
-            yield f"{path}.{shown(key) if not isinstance(key, str) else key}: unknown; allowed are {', '.join(checks)}"
+            yield f"{path}.{named(key)}: {unknown(key, checks)}"
         elif value is not None:
             yield from checks[key](value, f"{path}.{key}")
 

@@ -12,6 +12,8 @@ Exception
 ├── MiddlewareError         middleware raised an error
 ├── UnknownStepStatusError  the engine sent a step status that this SDK does not know
 ├── ConnectError            the engine will not have this process as a worker
+├── TypeError
+│   └── UnknownOptionError  a function of the SDK was given an option, or an event a member, that it does not have
 └── ValueError
     ├── DefinitionError     the options of `@wf.workflow` break a rule
     ├── StepArgumentError   the arguments of a step call break a rule
@@ -154,6 +156,14 @@ class DefinitionError(ValueError):
 
 class StepArgumentError(ValueError):
     """The arguments of a step call break a rule. Raised before anything runs; not retried."""
+
+
+class UnknownOptionError(TypeError):
+    """A function of the SDK was given an option, or an event a member, that it does not have.
+
+    The message names it, what is allowed, and what may have been meant. Raised before anything is sent or runs; step
+    calls raise StepArgumentError in its place, and `@wf.workflow` DefinitionError. Not retried.
+    """
 
 
 class SettingsError(ValueError):

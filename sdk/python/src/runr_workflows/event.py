@@ -36,3 +36,7 @@ class OutgoingEvent(TypedDict):
     data: NotRequired[dict[str, Any]]
     id: NotRequired[str]
     ts: NotRequired[int | datetime]
+
+
+EVENT_MEMBERS = tuple(OutgoingEvent.__annotations__)
+"""What an event to send may have."""

@@ -18,6 +18,7 @@ from .errors import (
     StepArgumentError,
     StepError,
     StepNotAwaitedError,
+    UnknownOptionError,
 )
 
 _FINAL = (
@@ -29,6 +30,7 @@ _FINAL = (
     StepNotAwaitedError,
     StepArgumentError,
     SerializationError,
+    UnknownOptionError,
 )
 """Errors that the next attempt would meet again."""
 

@@ -17,8 +17,9 @@ from .calls import (
     wait_call,
 )
 from .drive import drive
-from .errors import Duration, NonRetriableError
+from .errors import Duration, NonRetriableError, StepArgumentError
 from .event import Data, Event, OutgoingEvent
+from .known_options import known_options
 from .replay import Body, Replay
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_known = known_options(error=StepArgumentError)
 
 
 class StepRunner:
@@ -50,18 +52,22 @@ class StepRunner:
 class Step(StepRunner):
     """The steps of a sync workflow (engine section 2). Each id is a stable name within the workflow."""
 
+    @_known
     def options(self, *, retries: int) -> StepRunner:
         """Options of one `run`: `step.options(retries=0).run(id, fn, …)` makes retries + 1 attempts."""
         return StepRunner(self._replay, max_attempts_of(retries))
 
+    @_known
     def sleep(self, id: str, duration: Duration) -> None:
         """Sleeps without holding anything; zero goes on at once."""
         self._perform(sleep_call(id, duration))
 
+    @_known
     def sleep_until(self, id: str, when: datetime | str) -> None:
         """Sleeps until a time; one without a timezone is UTC, one in the past goes on at once."""
         self._perform(sleep_until_call(id, when))
 
+    @_known
     def wait_for_event(
         self,
         id: str,
@@ -95,6 +101,7 @@ class Step(StepRunner):
         self, id: str, workflow: str, *, data: Mapping[str, Any] | None = None, timeout: Duration | None = None
     ) -> Any: ...
 
+    @_known
     def invoke(
         self,
         id: str,
@@ -109,6 +116,7 @@ class Step(StepRunner):
         """
         return self._perform(invoke_call(id, workflow, data, timeout))
 
+    @_known
     def send_event(self, id: str, event: OutgoingEvent | Sequence[OutgoingEvent]) -> dict[str, list[str]]:
         """Sends one event or a list of up to 100, once; returns their ids as `{"ids": […]}`."""
         return cast(dict[str, list[str]], self._perform(send_call(id, event)))

@@ -21,6 +21,7 @@ from .definition import CancelOn, Checkpoint, Concurrency, Trigger, Workflow, bu
 from .endpoint import Answer, Endpoint
 from .errors import ConnectError, DefinitionError, Duration, SettingsError
 from .hooks import Hooks
+from .known_options import known_options
 from .program_end import ending
 from .protocol import answer_headers, check_version
 from .serving.asgi import AsgiApp
@@ -70,6 +71,7 @@ class Workflows:
     that is no text: better than at the first request. A key that looks like none an engine has made is told in the log.
     """
 
+    @known_options()
     def __init__(
         self,
         *,
@@ -174,6 +176,7 @@ class Workflows:
         """
         return answer_headers(headers)
 
+    @known_options()
     def serve(self, host: str = "0.0.0.0", port: int | None = None, *, grace: float = 30) -> None:  # noqa: S104
         """Serves until SIGTERM or SIGINT, then finishes the requests in flight within `grace` seconds.
 
@@ -199,6 +202,7 @@ class Workflows:
         finally:
             self.close()
 
+    @known_options()
     async def serve_async(
         self,
         host: str = "0.0.0.0",  # noqa: S104

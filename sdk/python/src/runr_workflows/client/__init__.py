@@ -2,6 +2,7 @@
 
 from .async_client import AsyncClient, AsyncRunHandle
 from .client import Client, RunHandle
+from .core import EventFilter, RunFilter, StartOptions
 from .errors import ApiError, ApiUnreachable, ClientError, ResultTimeout, RunFailed
 from .views import (
     Attempt,
@@ -27,16 +28,19 @@ __all__ = [
     "Child",
     "Client",
     "ClientError",
+    "EventFilter",
     "Failure",
     "ResultTimeout",
     "Run",
     "RunDetail",
     "RunFailed",
+    "RunFilter",
     "RunHandle",
     "RunStatus",
     "RunStep",
     "RunWait",
     "SentEvent",
+    "StartOptions",
     "StoredEvent",
     "TriggerEvent",
     "Wait",

@@ -14,6 +14,7 @@ from ..drive import drive_async
 from ..errors import Duration
 from ..event import OutgoingEvent
 from ..hooks import Hooks
+from ..known_options import known_options
 from ..step import Step
 from .asyncio_http import AsyncioHttp
 from .core import Core, EventFilter, RunFilter, StartOptions, WorkflowRef, listed, outgoing
@@ -36,6 +37,7 @@ class AsyncClient:
     Tasks may share it. Raises ValueError for settings that are wrong or missing.
     """
 
+    @known_options()
     def __init__(
         self,
         url: str | None = None,
@@ -66,6 +68,7 @@ class AsyncClient:
         """Closes the connections that are kept. The client may still be used."""
         await self._http.close()
 
+    @known_options()
     async def send(
         self,
         name: str,
@@ -81,6 +84,7 @@ class AsyncClient:
         """
         return (await self._drive(self._core.send([outgoing(name, data, id, ts)], test=test)))[0]
 
+    @known_options()
     async def send_many(self, events: Iterable[OutgoingEvent], *, test: bool = False) -> list[SentEvent]:
         """Sends events, in order. A hundred are accepted or refused together."""
         return await self._drive(self._core.send(listed(events), test=test))
@@ -103,6 +107,7 @@ class AsyncClient:
     async def start(
         self, workflow: str, data: Mapping[str, Any] | None = None, **options: Unpack[StartOptions]
     ) -> AsyncRunHandle[Any]: ...
+    @known_options(StartOptions)
     async def start(
         self, workflow: WorkflowRef, data: Mapping[str, Any] | None = None, **options: Unpack[StartOptions]
     ) -> AsyncRunHandle[Any]:
@@ -118,6 +123,7 @@ class AsyncClient:
         """A run by its id. Asks nothing yet."""
         return AsyncRunHandle(self, run_id, False)
 
+    @known_options(RunFilter)
     def runs(self, **asked: Unpack[RunFilter]) -> AsyncIterator[Run]:
         """The project's runs, newest first, page by page as they are asked for; without `event` and `output`."""
         return self._listed(lambda cursor: self._core.runs_page(asked, cursor))
@@ -126,6 +132,7 @@ class AsyncClient:
         """One event with its data, and the runs that it has started, resumed and cancelled."""
         return await self._drive(self._core.event(event_id))
 
+    @known_options(EventFilter)
     def events(self, **asked: Unpack[EventFilter]) -> AsyncIterator[StoredEvent]:
         """The tenant's events, newest first, page by page as they are asked for; without `data`."""
         return self._listed(lambda cursor: self._core.events_page(asked, cursor))
@@ -161,6 +168,7 @@ class AsyncRunHandle(Generic[T]):
     def __repr__(self) -> str:
         return f"AsyncRunHandle({self.id!r})"
 
+    @known_options()
     async def result(self, timeout: Duration | None = None) -> T:  # noqa: ASYNC109  # the engine waits
         """The output of the run, waited for: for ever without a timeout. Raises RunFailed and ResultTimeout."""
         return cast(T, await self._drive(self._core.result(self.id, timeout)))
@@ -169,6 +177,7 @@ class AsyncRunHandle(Generic[T]):
         """The run with its steps, attempts, waits and children."""
         return await self._drive(self._core.get(self.id))
 
+    @known_options()
     async def cancel(self, *, children: Literal["cancel", "keep"] = "cancel") -> Run:
         """Cancels the run and, unless told to keep them, the active runs that it has invoked."""
         return await self._drive(self._core.cancel(self.id, children))
@@ -177,6 +186,7 @@ class AsyncRunHandle(Generic[T]):
         """Lets a run that failed, was cancelled or timed out go on from where it stopped."""
         return await self._drive(self._core.retry(self.id))
 
+    @known_options()
     async def replay(self, *, from_step: str | None = None, data: Mapping[str, Any] | None = None) -> AsyncRunHandle[T]:
         """Starts a new run with the same event or other `data`, with the results of the steps before `from_step`."""
         return AsyncRunHandle(self._client, await self._drive(self._core.replay(self.id, from_step, data)), True)

@@ -14,6 +14,7 @@ from ..drive import drive
 from ..errors import Duration
 from ..event import OutgoingEvent
 from ..hooks import Hooks
+from ..known_options import known_options
 from ..step import Step
 from .blocking_http import BlockingHttp
 from .core import Core, EventFilter, RunFilter, StartOptions, WorkflowRef, listed, outgoing
@@ -36,6 +37,7 @@ class Client:
     Threads may share it. Raises ValueError for settings that are wrong or missing.
     """
 
+    @known_options()
     def __init__(
         self,
         url: str | None = None,
@@ -68,6 +70,7 @@ class Client:
         """Closes the connections that are kept. The client may still be used."""
         self._http.close()
 
+    @known_options()
     def send(
         self,
         name: str,
@@ -83,6 +86,7 @@ class Client:
         """
         return self._drive(self._core.send([outgoing(name, data, id, ts)], test=test))[0]
 
+    @known_options()
     def send_many(self, events: Iterable[OutgoingEvent], *, test: bool = False) -> list[SentEvent]:
         """Sends events, in order. A hundred are accepted or refused together."""
         return self._drive(self._core.send(listed(events), test=test))
@@ -105,6 +109,7 @@ class Client:
     def start(
         self, workflow: str, data: Mapping[str, Any] | None = None, **options: Unpack[StartOptions]
     ) -> RunHandle[Any]: ...
+    @known_options(StartOptions)
     def start(
         self, workflow: WorkflowRef, data: Mapping[str, Any] | None = None, **options: Unpack[StartOptions]
     ) -> RunHandle[Any]:
@@ -120,6 +125,7 @@ class Client:
         """A run by its id. Asks nothing yet."""
         return RunHandle(self, run_id, False)
 
+    @known_options(RunFilter)
     def runs(self, **asked: Unpack[RunFilter]) -> Iterator[Run]:
         """The project's runs, newest first, page by page as they are asked for; without `event` and `output`."""
         return self._listed(lambda cursor: self._core.runs_page(asked, cursor))
@@ -128,6 +134,7 @@ class Client:
         """One event with its data, and the runs that it has started, resumed and cancelled."""
         return self._drive(self._core.event(event_id))
 
+    @known_options(EventFilter)
     def events(self, **asked: Unpack[EventFilter]) -> Iterator[StoredEvent]:
         """The tenant's events, newest first, page by page as they are asked for; without `data`."""
         return self._listed(lambda cursor: self._core.events_page(asked, cursor))
@@ -162,6 +169,7 @@ class RunHandle(Generic[T]):
     def __repr__(self) -> str:
         return f"RunHandle({self.id!r})"
 
+    @known_options()
     def result(self, timeout: Duration | None = None) -> T:
         """The output of the run, waited for: for ever without a timeout. Raises RunFailed and ResultTimeout."""
         return cast(T, self._drive(self._core.result(self.id, timeout)))
@@ -170,6 +178,7 @@ class RunHandle(Generic[T]):
         """The run with its steps, attempts, waits and children."""
         return self._drive(self._core.get(self.id))
 
+    @known_options()
     def cancel(self, *, children: Literal["cancel", "keep"] = "cancel") -> Run:
         """Cancels the run and, unless told to keep them, the active runs that it has invoked."""
         return self._drive(self._core.cancel(self.id, children))
@@ -178,6 +187,7 @@ class RunHandle(Generic[T]):
         """Lets a run that failed, was cancelled or timed out go on from where it stopped."""
         return self._drive(self._core.retry(self.id))
 
+    @known_options()
     def replay(self, *, from_step: str | None = None, data: Mapping[str, Any] | None = None) -> RunHandle[T]:
         """Starts a new run with the same event or other `data`, with the results of the steps before `from_step`."""
         return RunHandle(self._client, self._drive(self._core.replay(self.id, from_step, data)), True)

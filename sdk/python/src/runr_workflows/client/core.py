@@ -10,9 +10,11 @@ from uuid import uuid4
 
 from ..duration import duration_field, parse_duration, time_field
 from ..errors import Duration
-from ..event import OutgoingEvent
+from ..event import EVENT_MEMBERS, OutgoingEvent
 from ..hooks import Hooks
+from ..known_options import refuse_unknown
 from ..middleware import Where
+from ..shown import shown
 from .errors import ApiError, ResultTimeout, RunFailed
 from .exchange import Answered, Call, Flow, Pause, perform, segment
 from .settings import ClientSettings
@@ -259,10 +261,18 @@ def outgoing(name: str, data: Mapping[str, Any] | None, id: str | None, ts: int 
 
 
 def listed(events: Iterable[OutgoingEvent]) -> list[OutgoingEvent]:
-    """The events of `send_many`. Raises ValueError for none."""
+    """The events of `send_many`. Raises ValueError for none, and for what is no event, UnknownOptionError."""
+    if isinstance(events, Mapping):
+        raise ValueError("events: a list of events; one goes with send(name, data)")
     found = list(events)
     if not found:
         raise ValueError("events: at least one")
+    for index, event in enumerate(found):
+        path = f"events[{index}]"
+        if not isinstance(event, Mapping) or not isinstance(event.get("name"), str):
+            like = "{'name': 'order.paid', 'data': {}}"
+            raise ValueError(f"{path}: an object with a name, like {like}, not {shown(event)}")
+        refuse_unknown(event, EVENT_MEMBERS, f"{path}.")
     return found
 
 

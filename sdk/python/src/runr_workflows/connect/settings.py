@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from ..errors import SettingsError
+from ..known_options import refuse_unknown
 from ..shown import shown
 from ..signing_key import KEY_VARIABLE
 from .target import Pem, Target, target
@@ -56,10 +57,8 @@ class WorkerSettings:
 def worker_settings(
     url: str | None, options: ConnectOptions, *, keys: Sequence[str], environ: Mapping[str, str]
 ) -> WorkerSettings:
-    """The settings of a worker. Raises SettingsError for what is missing or wrong, TypeError for an unknown option."""
-    unknown = options.keys() - ConnectOptions.__annotations__.keys()
-    if unknown:
-        raise TypeError(f"unknown option {', '.join(sorted(unknown))}; there are {', '.join(_NAMES)}")
+    """The settings of a worker. Raises SettingsError for what is missing or wrong, and UnknownOptionError."""
+    refuse_unknown(options, ConnectOptions.__annotations__)
     held = [key for key in keys if key]
     if not held:
         raise SettingsError(f"no signing key: set {KEY_VARIABLE}, or give Workflows(signing_key=…)")
@@ -83,9 +82,6 @@ def worker_settings(
         code_version=_whole("code_version", options.get("code_version", 0), 0, 2**63 - 1),
         drain_s=_seconds("drain_seconds", options.get("drain_seconds", 30.0)),
     )
-
-
-_NAMES = sorted(ConnectOptions.__annotations__)
 
 
 def _slug(name: str, variable: str, value: object) -> str:

@@ -4,6 +4,7 @@ from .crashes import every_crash
 from .engine import TestEngine
 from .events import Sent
 from .history import Divergence, replay
+from .options import SendOptions, StartOptions
 from .script import Fault, UnusedError, fails, returns
 from .stored import Entry, StoredStep, TestRun, Timeline
 
@@ -11,7 +12,9 @@ __all__ = [
     "Divergence",
     "Entry",
     "Fault",
+    "SendOptions",
     "Sent",
+    "StartOptions",
     "StoredStep",
     "TestEngine",
     "TestRun",

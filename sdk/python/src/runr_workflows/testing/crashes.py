@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..known_options import known_options
 from .engine import App, TestEngine
 from .script import Fault
 from .stored import StoredStep, TestRun
@@ -34,6 +35,7 @@ def _timeless(step: StoredStep) -> Any:
     return step.output
 
 
+@known_options()
 def every_crash(
     app: App,
     scenario: Callable[[TestEngine], object],

@@ -15,6 +15,7 @@ from ..endpoint import Answer
 from ..errors import Duration
 from ..event import Event
 from ..event_names import sender_fault
+from ..known_options import known_options
 from ..workflow_function import WorkflowFunction
 from ..workflows import Workflows
 from .answers import Answers, Stub
@@ -57,6 +58,7 @@ class TestEngine:
 
     __test__ = False
 
+    @known_options()
     def __init__(
         self,
         app: App,
@@ -110,6 +112,7 @@ class TestEngine:
     def run(self, workflow: WorkflowFunction[T], data: Data = None, **options: Unpack[StartOptions]) -> TestRun[T]: ...
     @overload
     def run(self, workflow: str, data: Data = None, **options: Unpack[StartOptions]) -> TestRun[Any]: ...
+    @known_options(StartOptions)
     def run(self, workflow: Any, data: Data = None, **options: Unpack[StartOptions]) -> TestRun[Any]:
         """Starts a run of a workflow, by its function or name, and lets time pass until it has ended."""
         run = self._started(workflow, data, **options)
@@ -122,6 +125,7 @@ class TestEngine:
     ) -> TestRun[T]: ...
     @overload
     async def run_async(self, workflow: str, data: Data = None, **options: Unpack[StartOptions]) -> TestRun[Any]: ...
+    @known_options(StartOptions)
     async def run_async(self, workflow: Any, data: Data = None, **options: Unpack[StartOptions]) -> TestRun[Any]:
         """As `run`, with the workflow on the running loop."""
         run = self._started(workflow, data, **options)
@@ -134,6 +138,7 @@ class TestEngine:
     ) -> TestRun[T]: ...
     @overload
     def start(self, workflow: str, data: Data = None, **options: Unpack[StartOptions]) -> TestRun[Any]: ...
+    @known_options(StartOptions)
     def start(self, workflow: Any, data: Data = None, **options: Unpack[StartOptions]) -> TestRun[Any]:
         """Starts a run, and executes what it comes to before time has to pass."""
         run = self._started(workflow, data, **options)
@@ -146,6 +151,7 @@ class TestEngine:
     ) -> TestRun[T]: ...
     @overload
     async def start_async(self, workflow: str, data: Data = None, **options: Unpack[StartOptions]) -> TestRun[Any]: ...
+    @known_options(StartOptions)
     async def start_async(self, workflow: Any, data: Data = None, **options: Unpack[StartOptions]) -> TestRun[Any]:
         """As `start`, with the workflow on the running loop."""
         run = self._started(workflow, data, **options)
@@ -156,6 +162,7 @@ class TestEngine:
     def send(self, name: str, data: Data = None, *, id: str | None = None) -> Sent: ...
     @overload
     def send(self, name: str, data: Data = None, **options: Unpack[SendOptions]) -> Sent | None: ...
+    @known_options(SendOptions)
     def send(self, name: str, data: Data = None, **options: Unpack[SendOptions]) -> Sent | None:
         """Sends an event: what it came to, once its runs have gone on. None for one that is sent later."""
         sent = self._sent(name, data, **options)
@@ -166,6 +173,7 @@ class TestEngine:
     async def send_async(self, name: str, data: Data = None, *, id: str | None = None) -> Sent: ...
     @overload
     async def send_async(self, name: str, data: Data = None, **options: Unpack[SendOptions]) -> Sent | None: ...
+    @known_options(SendOptions)
     async def send_async(self, name: str, data: Data = None, **options: Unpack[SendOptions]) -> Sent | None:
         """As `send`, with the workflows on the running loop."""
         sent = self._sent(name, data, **options)

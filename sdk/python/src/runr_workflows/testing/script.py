@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
 
+from ..known_options import known_options
 from ..replay import Body
 
 Error = BaseException | type[BaseException]
@@ -61,6 +62,7 @@ class Script:
         self._hit.add(fault)
 
 
+@known_options()
 def fails(step: str, error: Error | None = None, *, times: int | None = 1, workflow: str | None = None) -> Fault:
     """The body of the step is not executed, and the attempt fails: the first `times` of a run, all with None.
 
@@ -72,6 +74,7 @@ def fails(step: str, error: Error | None = None, *, times: int | None = 1, workf
     return Fault(step, partial(_raise, raised), times, workflow)
 
 
+@known_options()
 def returns(step: str, value: Any, *, times: int | None = None, workflow: str | None = None) -> Fault:
     """The body of the step is not executed, and the attempt completes with a value; if it is callable, with what it
     returns for the arguments of the step.
