@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
@@ -23,19 +24,24 @@ def heading(run: Mapping[str, Any]) -> str:
 
 
 def steps_shown(run: Mapping[str, Any]) -> str:
-    """The steps of a run, a line each, and below it what is to be known about it."""
+    """The steps of a run, a line each, below it what is to be known about it, and between them failed attempts of the
+    function, before what began after them.
+    """
     created = instant(run["created_at"])
     width = min(max([_NARROWEST, *(len(step["id"]) for step in run["steps"])]), _WIDEST)
     lines = [f"  {'step':<{width}} {'kind':<15} {'status':<10} {'attempts':>8} {'from':>9} {'to':>9}"]
+    lost = deque(attempt for attempt in run["attempts"] if attempt["error"])
     for step in run["steps"]:
+        while lost and step["started_at"] and _failed_at(lost[0]) <= step["started_at"]:
+            lines.append(_lost(lost.popleft(), created))
         lines.append(
             f"  {one_line(step['id']):<{width}} {step['kind']:<15} {step['status']:<10}"
             f" {len(step['attempts']) or 1:>8}"
             f" {_offset(step['started_at'], created)} {_offset(step['ended_at'], created)}"
         )
-        lines += [_fault("attempt", attempt, created) for attempt in step["attempts"] if attempt["error"]]
+        lines += [f"    {_fault('attempt', attempt, created)}" for attempt in step["attempts"] if attempt["error"]]
         lines += [f"    {note}" for note in _notes(step)]
-    lines += [_lost(attempt, created) for attempt in run["attempts"] if attempt["error"]]
+    lines += [_lost(attempt, created) for attempt in lost]
     return "\n".join(lines) + "\n"
 
 
@@ -57,9 +63,9 @@ def _notes(step: Mapping[str, Any]) -> Iterator[str]:
 
 def _fault(what: str, attempt: Mapping[str, Any], created: datetime | None) -> str:
     error = attempt["error"]
-    when = _offset(attempt["ended_at"] or attempt["started_at"], created).strip()
+    when = _offset(_failed_at(attempt), created).strip()
     said = one_line(f"{error['name']}: {error['message']}")
-    return f"    {what} {attempt['attempt']} failed at {when}: {said}"
+    return f"{what} {attempt['attempt']} failed at {when}: {said}"
 
 
 def _lost(attempt: Mapping[str, Any], created: datetime | None) -> str:
@@ -69,7 +75,11 @@ def _lost(attempt: Mapping[str, Any], created: datetime | None) -> str:
     since = _offset(attempt["started_at"], created).strip()
     known = [f"began at {since}"] if attempt["started_at"] != attempt["ended_at"] else []
     known += [f"in step {one_line(attempt['step_id'])}"] if attempt["step_id"] else []
-    return _fault("function attempt", attempt, created) + (f" ({' '.join(known)})" if known else "")
+    return "  " + _fault("function attempt", attempt, created) + (f" ({' '.join(known)})" if known else "")
+
+
+def _failed_at(attempt: Mapping[str, Any]) -> str:
+    return str(attempt["ended_at"] or attempt["started_at"])
 
 
 def instant(text: str | None) -> datetime | None:

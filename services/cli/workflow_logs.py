@@ -15,6 +15,7 @@ from urllib.parse import quote, urlencode
 from services.cli.api import ApiClient, ApiFailure
 from services.cli.reach import reach_api
 from services.cli.runs.following import AWAY, AWAY_S
+from services.cli.runs.meant import naming, require_workflow
 from services.cli.table import one_line
 from services.core.runtime.service import EXIT_OK
 
@@ -32,7 +33,10 @@ async def run(environ: Mapping[str, str], given: argparse.Namespace) -> int:
     path = f"/api/projects/{quote(given.project, safe='')}/runs?{urlencode(asked)}"
     shown = max(given.limit, 0)
     async with ApiClient(base, token, tenant=given.tenant) as api:
-        newest = (await api.call("GET", path))["data"]
+        async with naming(api, given.project, given.workflow or ""):
+            newest = (await api.call("GET", path))["data"]
+        if not newest and given.workflow:
+            await require_workflow(api, given.project, given.workflow)
         told = OrderedDict((each["id"], each["status"]) for each in reversed(newest[shown:]))
         _tell(newest[:shown], told, as_json=given.json)
         while given.follow:

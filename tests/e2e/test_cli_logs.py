@@ -133,6 +133,18 @@ async def test_what_is_wrong_is_said_in_words_that_help(rest: Rest, tmp_path: Pa
         typo = await shell.runr("runs", "start", "delivr")
         assert typo.code == 1
         assert typo.err.rstrip().endswith("(did you mean deliver?)")
+        for words in (
+            ("runs", "list", "--workflow", "delivr"),
+            ("runs", "list", "--workflow", "delivr", "--json"),
+            ("workflows", "logs", "delivr"),
+            ("workflows", "logs", "delivr", "-f"),
+            ("runs", "cancel", "--workflow", "delivr"),
+        ):
+            unknown = await shell.runr(*words)
+            assert (unknown.code, unknown.out) == (1, "")
+            assert unknown.err.rstrip().endswith("(did you mean deliver?)")
+        assert (await shell.ok("runs", "list", "--workflow", "deliver")).out == "no such runs in default\n"
+        assert (await shell.ok("workflows", "logs", "deliver")).out == ""
         project = await shell.runr("runs", "start", "deliver", "--project", "defualt")
         assert project.err.rstrip().endswith("(did you mean default?)")
         late = await shell.runr("tokens", "create", "x", "--expires", "tomorrow")

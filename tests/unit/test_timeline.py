@@ -37,7 +37,28 @@ def test_an_attempt_of_the_function_tells_in_which_step_and_since_when_if_that_i
     }
     *_, line = steps_shown(run).splitlines()
     lost = "function attempt 1 failed at 4.00s: WorkerLost: the engine process is gone"
-    assert line == f"    {lost}{said}"
+    assert line == f"  {lost}{said}"
+
+
+def test_failed_attempts_of_the_function_are_told_between_the_steps_in_the_order_of_time() -> None:
+    def at(second: int) -> str:
+        return f"2026-01-01T00:00:0{second}.000Z"
+
+    def step(id: str, began: int) -> dict[str, Any]:
+        times = {"started_at": at(began), "ended_at": at(began + 1), "wake_at": None}
+        told = {"attempts": [], "wait": None, "timed_out": False, "child_run_id": None}
+        return {"id": id, "kind": "run", "status": "completed", **times, **told}
+
+    failed = [{**LOST, "attempt": n, "step_id": None, "started_at": at(n), "ended_at": at(n)} for n in (1, 2, 7)]
+    run = {"created_at": at(0), "steps": [step("a", 0), step("b", 4)], "attempts": failed}
+    _, *lines = steps_shown(run).splitlines()
+    assert [line[:20].split()[:3] for line in lines] == [
+        ["a"],
+        ["function", "attempt", "1"],
+        ["function", "attempt", "2"],
+        ["b"],
+        ["function", "attempt", "7"],
+    ]
 
 
 @pytest.mark.parametrize(

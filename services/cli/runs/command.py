@@ -15,7 +15,7 @@ from services.cli.reach import reach_api
 from services.cli.runs import jobs
 from services.cli.runs.filtered import is_bulk, query
 from services.cli.runs.logs import logs
-from services.cli.runs.meant import naming
+from services.cli.runs.meant import naming, require_workflow
 from services.cli.runs.paging import listed, most
 from services.cli.runs.payload import body_with, read_payload
 from services.cli.runs.show import COLUMNS, run_row, run_shown
@@ -47,7 +47,10 @@ async def run(environ: Mapping[str, str], given: argparse.Namespace) -> int:
 
 async def _list(api: ApiClient, given: argparse.Namespace) -> int:
     path = f"/api/projects/{quote(given.project, safe='')}/runs"
-    found = await listed(api, path, query(given), most(given))
+    async with naming(api, given.project, given.filter_workflow or ""):
+        found = await listed(api, path, query(given), most(given))
+    if not found.rows and given.filter_workflow:
+        await require_workflow(api, given.project, given.filter_workflow)
     if given.json:
         sys.stdout.write(found.to_json())
         return EXIT_OK

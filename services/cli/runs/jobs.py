@@ -14,6 +14,7 @@ from urllib.parse import quote
 from services.cli.api import ApiClient
 from services.cli.failure import Failure
 from services.cli.runs.filtered import bulk_filter
+from services.cli.runs.meant import naming
 from services.cli.table import counted, one_line
 from services.core.runtime.service import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 
@@ -27,7 +28,8 @@ async def start(api: ApiClient, given: argparse.Namespace) -> int:
         if getattr(given, name, None):
             raise Failure(f"--{name.replace('_', '-')} is for runs that are named by their ids", EXIT_USAGE)
     body = {"action": given.verb, "filter": bulk_filter(given), "dry_run": given.dry_run}
-    asked = await api.call("POST", f"/api/projects/{quote(given.project, safe='')}/runs/bulk", body)
+    async with naming(api, given.project, given.filter_workflow or ""):
+        asked = await api.call("POST", f"/api/projects/{quote(given.project, safe='')}/runs/bulk", body)
     if given.dry_run:
         sys.stdout.write(json.dumps(asked) + "\n" if given.json else _would(asked))
         return EXIT_OK

@@ -24,6 +24,12 @@ async def naming(api: ApiClient, project: str, workflow: str) -> AsyncIterator[N
         raise ApiFailure(f"{failure}{await _meant(api, project, workflow)}", failure.status) from None
 
 
+async def require_workflow(api: ApiClient, project: str, workflow: str) -> None:
+    """For a filter that finds nothing. Raises ApiFailure where the project has no such workflow, archived or not."""
+    async with naming(api, project, workflow):
+        await api.call("GET", f"/api/projects/{quote(project, safe='')}/workflows/{quote(workflow, safe='')}")
+
+
 async def _meant(api: ApiClient, project: str, workflow: str) -> str:
     try:
         found = await api.call("GET", f"/api/projects/{quote(project, safe='')}/workflows?{_PAGE}")
