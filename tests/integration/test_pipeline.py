@@ -69,6 +69,24 @@ async def test_a_delay_counts_from_when_the_function_told_it(rows: LiveRows, own
     assert time.monotonic() - told_s >= max(gone).total_seconds() - 0.001
 
 
+async def test_what_waited_long_for_its_commit_began_before_that(
+    rows: LiveRows, owner: int, pipeline: Pipeline
+) -> None:
+    live = await held(rows, owner)
+    attempt = AttemptRow(live["id"], live["tenant"], 0, "a", 1, "{}", None, 3)
+    told = item(live, "a", attempt_rows=(attempt,))
+    told = replace(told, step_rows=(told.step_rows[0]._replace(ms=250),))
+    began_s = time.monotonic()
+    async with rows.locked(live["id"]):
+        committing = asyncio.create_task(pipeline.commit(told))
+        await asyncio.sleep(0.8)  # time passes
+    await committing
+    most_s = time.monotonic() - began_s
+    for table, ms in (("steps", 250), ("attempts", 3)):
+        took = await rows.value(f"select t1 - t0 from rt.{table} where run = $1", live["id"])
+        assert 0.7 <= took.total_seconds() - ms / 1_000 <= most_s
+
+
 @pytest.mark.parametrize("beside", [(), (7,)], ids=["behind no gate", "behind one"])
 async def test_a_backoff_counts_from_when_the_attempt_is_stored_whatever_the_commit_waited(
     rows: LiveRows, owner: int, pipeline: Pipeline, beside: tuple[int, ...]

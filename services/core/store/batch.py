@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 
+from msgspec.structs import replace
+
 from services.core.store.commit_item import AttemptRow, CommitItem, EndRow, MarkRow, StartRow, StepRow, WaitRow
 
 Columns = list[list[Any]]
@@ -90,6 +92,18 @@ def _gone_ms(item: CommitItem, row: WaitRow, now_s: float) -> int:
     from when the attempt that failed is stored, which is when that ended for whoever looks at it.
     """
     return 0 if item.told_s is None or row.kind == "b" else min(int((now_s - item.told_s) * 1_000), _MOST_GONE_MS)
+
+
+def delayed(item: CommitItem, gone_s: float) -> CommitItem:
+    """The item of which the results came so long ago, as when Postgres was away: what they tell of began before that,
+    and not just as long before the commit as it took.
+    """
+    gone_ms = int(gone_s * 1_000)
+    return replace(
+        item,
+        step_rows=tuple(row._replace(ms=min(row.ms + gone_ms, _MOST_GONE_MS)) for row in item.step_rows),
+        attempt_rows=tuple(row._replace(ms=min(row.ms + gone_ms, _MOST_GONE_MS)) for row in item.attempt_rows),
+    )
 
 
 def _light_arguments(owner: int, items: Sequence[CommitItem]) -> list[Any]:

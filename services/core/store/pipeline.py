@@ -18,7 +18,7 @@ from uuid import UUID
 import asyncpg
 
 from services.core.domain.errors import Unavailable
-from services.core.store.batch import alone, prepared
+from services.core.store.batch import alone, delayed, prepared
 from services.core.store.commit_item import CommitItem, Committed, Fenced, StorageRefused
 from services.core.store.database import ServerChanged, connect, server_identity, translated
 from services.core.store.pipeline_meter import PipelineMeter
@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 
 _REFUSED = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.ProgramLimitExceededError)
 _BUSY_PAUSE_S = 0.01
+_LONG_S = 0.5
+"""Who has waited so long for its commit had to do with an outage, and tells that."""
+
 _SETTINGS = {"enable_memoize": "off"}
 """Each run and step of a batch is another one: to remember what was found for it costs more than it saves."""
 
@@ -179,7 +182,11 @@ class Pipeline:
     ) -> dict[UUID, asyncpg.Record]:
         if broken:
             return await self._committed(connection, batch)
-        items = [waiting.item for waiting in batch]
+        now_s = time.monotonic()
+        items = [
+            waiting.item if now_s - waiting.since_s < _LONG_S else delayed(waiting.item, now_s - waiting.since_s)
+            for waiting in batch
+        ]
         by_itself = alone(self._owner, items[0]) if len(items) == 1 else None
         if by_itself is not None:
             name, values = by_itself
