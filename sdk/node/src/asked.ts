@@ -7,6 +7,8 @@
 import type { StepCall } from "./calls.js";
 import { expressionFault, workflowNameFault } from "./definition.js";
 import { StepArgumentError } from "./errors.js";
+import { EVENT_MEMBERS } from "./event.js";
+import { refuseUnknown } from "./known-options.js";
 import { listenerFault, senderFault } from "./rules/event-names.js";
 import { parse, parseMatch } from "./rules/expression.js";
 import { faulty, shown } from "./shown.js";
@@ -30,8 +32,11 @@ export function refuseBadFields({ op, fields }: StepCall): void {
   CHECKS[op]?.(fields);
 }
 
-function refuseEvent({ name, data, id, ts }: Fields, index: number): void {
+function refuseEvent(event: Fields, index: number): void {
+  const { name, data, id, ts } = event;
   const path = `events[${index}]`;
+  // The engine would take the event without them.
+  refuseUnknown(event, EVENT_MEMBERS, { prefix: `${path}.`, kind: StepArgumentError });
   refuse(`${path}.name`, name, senderFault(name));
   if (data != null && (typeof data !== "object" || Array.isArray(data))) {
     throw new StepArgumentError(`${path}.data: an object, not ${shown(data, 50)}`);

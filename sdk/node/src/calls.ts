@@ -2,6 +2,8 @@
 
 import { durationField, timeField } from "./duration.js";
 import { type Duration, StepArgumentError } from "./errors.js";
+import { EVENT_MEMBERS } from "./event.js";
+import { refuseUnknown } from "./known-options.js";
 import { shown, typeName } from "./shown.js";
 import type { Where } from "./middleware.js";
 import { encode } from "./values.js";
@@ -142,11 +144,7 @@ function optionsOf(options: unknown, like: string, allowed: readonly string[]): 
   if (typeof options !== "object" || options === null) {
     throw new StepArgumentError(`options: an object like ${like}, not ${shown(options)}`);
   }
-  for (const name of Object.keys(options)) {
-    if (!allowed.includes(name)) {
-      throw new StepArgumentError(`${name}: unknown; allowed are ${allowed.join(", ")}`);
-    }
-  }
+  refuseUnknown(options, allowed, { kind: StepArgumentError });
   return options as Record<string, unknown>;
 }
 
@@ -156,7 +154,9 @@ function eventOf(item: unknown, index: number): Record<string, unknown> {
     const like = "{ name: 'order.paid', data: {} }";
     throw new StepArgumentError(`events[${index}]: an object with a name, like ${like}, not ${shown(item)}`);
   }
-  const given = Object.fromEntries(Object.entries(event).filter(([, value]) => value != null));
+  // What an event does not have stays, to be refused with what else the engine does not take (`asked.ts`).
+  const isKept = ([name, value]: [string, unknown]): boolean => value != null || !EVENT_MEMBERS.includes(name);
+  const given = Object.fromEntries(Object.entries(event).filter(isKept));
   const ts = event["ts"];
   return ts instanceof Date ? { ...given, ts: Date.parse(timeField(ts, `events[${index}].ts`)) } : given;
 }

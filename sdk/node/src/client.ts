@@ -13,7 +13,7 @@ export type {
   SendOptions,
   StartOptions,
 } from "./client/options.js";
-export { SettingsError } from "./errors.js";
+export { SettingsError, UnknownOptionError } from "./errors.js";
 export type { RunHandle } from "./client/run-handle.js";
 export type {
   Attempt,

@@ -14,6 +14,7 @@ export {
   StepArgumentError,
   StepError,
   StepNotAwaitedError,
+  UnknownOptionError,
   UnknownStepStatusError,
 } from "./errors.js";
 export type { Event, EventMap, OutgoingEvent } from "./event.js";

@@ -7,6 +7,7 @@
 
 import { MAX_MS, parseDuration } from "./duration.js";
 import { DefinitionError } from "./errors.js";
+import { unknownOption } from "./known-options.js";
 import { cronFault } from "./rules/cron.js";
 import { listenerFault, streamFault } from "./rules/event-names.js";
 import { parse, parseMatch, parseOfEvent } from "./rules/expression.js";
@@ -22,8 +23,6 @@ const DAY_MS = 86_400_000;
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/;
 const ZONE = /^[A-Za-z0-9+_-]+(?:\/[A-Za-z0-9+_-]+)*$/;
 const RESERVED = ["app", "sync"];
-/** Options of the product that this version does not have. */
-const NOT_YET = ["priority", "rateLimit", "throttle", "debounce", "batch", "singleton", "onFailure"];
 /** What a trigger of each kind may have. */
 const TRIGGERS: Readonly<Record<string, Readonly<Record<string, Check>>>> = {
   event: { event: named(listenerFault), if: expression(parse) },
@@ -71,8 +70,7 @@ export function buildDefinition(name: unknown, options: unknown, fn: unknown): R
   if (isObject(options)) {
     for (const [key, value] of Object.entries(options)) {
       const check = Object.hasOwn(CHECKS, key) ? CHECKS[key] : undefined;
-      const told = NOT_YET.includes(key.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase())) ? "is not supported yet" : "unknown";
-      if (check === undefined) faults.push(`${key}: ${told}; allowed are ${Object.keys(CHECKS).join(", ")}`);
+      if (check === undefined) faults.push(`${key}: ${unknownOption(key, Object.keys(CHECKS))}`);
       else if (value != null) check(value, key, faults);
       given[key] = value;
     }
@@ -180,7 +178,7 @@ function each(most: number, check: Check): Check {
 
 function unknown(item: Options, path: string, allowed: readonly string[], faults: string[]): void {
   for (const key of Object.keys(item)) {
-    if (!allowed.includes(key)) faults.push(`${path}.${key}: unknown; allowed are ${allowed.join(", ")}`);
+    if (!allowed.includes(key)) faults.push(`${path}.${key}: ${unknownOption(key, allowed)}`);
   }
 }
 

@@ -129,6 +129,16 @@ export class StepArgumentError extends TypeError {
 }
 
 /**
+ * A function of the SDK was given an option, or an event a member, that it does not have.
+ *
+ * The message names it, what is allowed, and what may have been meant. Thrown before anything is sent or runs; step
+ * calls throw StepArgumentError in its place, and `wf.workflow` DefinitionError. Not retried.
+ */
+export class UnknownOptionError extends TypeError {
+  override name = "UnknownOptionError";
+}
+
+/**
  * A setting is missing or wrong: an option, or the variable in its place. The message names it.
  *
  * It has no stack: a wrong setting has no place in the code, and a program that does not catch it ends with the message.

@@ -1,5 +1,7 @@
 /** Events as workflow code sees and sends them. */
 
+import type { Members } from "./known-options.js";
+
 /** The data of events by their names, as a project declares them: `{ "order.created": { total: number } }`. */
 export type EventMap = object;
 
@@ -26,6 +28,9 @@ export interface OutgoingEvent<Name extends string = string, Data = Record<strin
   id?: string;
   ts?: number | Date;
 }
+
+/** What an event to send may have. */
+export const EVENT_MEMBERS = Object.keys({ name: true, data: true, id: true, ts: true } satisfies Members<OutgoingEvent>);
 
 /** The names of declared events; any text where none are declared. */
 export type NameOf<Events extends EventMap> = keyof Events & string;

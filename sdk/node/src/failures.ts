@@ -9,6 +9,7 @@ import {
   StepArgumentError,
   StepError,
   StepNotAwaitedError,
+  UnknownOptionError,
 } from "./errors.js";
 import { shown } from "./shown.js";
 
@@ -20,6 +21,7 @@ const FINAL = [
   NonDeterminismError,
   StepNotAwaitedError,
   StepArgumentError,
+  UnknownOptionError,
   SerializationError,
 ];
 

@@ -5,6 +5,7 @@ import { Endpoint } from "./endpoint.js";
 import { DefinitionError } from "./errors.js";
 import type { EventMap } from "./event.js";
 import { type RequestHeaders, answerHeaders } from "./headers.js";
+import { type Members, refuseUnknown } from "./known-options.js";
 import type { Logger } from "./logger.js";
 import type { Middleware } from "./middleware.js";
 import { Pipeline } from "./pipeline.js";
@@ -31,6 +32,15 @@ export interface WorkflowsOptions {
   clock?: (() => number) | undefined;
 }
 
+const OPTIONS = Object.keys({
+  signingKey: true,
+  signingKeyFallback: true,
+  captureInput: true,
+  middleware: true,
+  logger: true,
+  clock: true,
+} satisfies Members<WorkflowsOptions>);
+
 /** What a registry answers with, for the kit for tests. */
 export let endpointOf: (workflows: Registry<any>) => Endpoint;
 
@@ -55,6 +65,7 @@ export class Registry<Events extends EventMap = Record<string, Record<string, an
    * is no text: better than at the first request. A key that looks like none an engine has made is told in the log.
    */
   constructor(options: WorkflowsOptions = {}) {
+    refuseUnknown(options, OPTIONS);
     checkVersion();
     this.logger = options.logger ?? console;
     this.#keys = new SigningKeys(options, this.logger);

@@ -1,9 +1,10 @@
 /** `Workflows`: the registry of a project's workflows, with a server of node:http. */
 
 import type { EventMap } from "./event.js";
+import { refuseUnknown } from "./known-options.js";
 import { Registry } from "./registry.js";
 import { portOf } from "./serving/port.js";
-import type { ServeOptions } from "./serving/serve-options.js";
+import { SERVE, type ServeOptions } from "./serving/serve-options.js";
 
 /**
  * The workflows of one project.
@@ -19,6 +20,7 @@ export class Workflows<Events extends EventMap = Record<string, Record<string, a
    * to the variable PORT, else 8000.
    */
   async serve(options: ServeOptions = {}): Promise<void> {
+    refuseUnknown(options, SERVE);
     if (this.missingKey !== null) {
       this.logger.warn(`no signing key is set (${this.missingKey}): every request will be refused with 500`);
     }

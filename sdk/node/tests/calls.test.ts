@@ -39,7 +39,7 @@ test("wrong arguments of steps are refused before anything runs, and not retried
     [(step) => step.waitForEvent("a", "order.shipped"), /options: an object/],
     [(step) => step.waitForEvent("a", { event: "" }), /event: a non-empty string/],
     [(step) => step.waitForEvent("a", { event: "a", timeout: 0 }), /timeout: must be longer than zero/],
-    [(step) => step.waitForEvent("a", { event: "a", timeuot: "1d" }), /timeuot: unknown; allowed are/],
+    [(step) => step.waitForEvent("a", { event: "a", timeuot: "1d" }), /^timeuot: unknown \(did you mean timeout\?\); allowed are/],
     [(step) => step.invoke("a", { workflow: 1 }), /workflow: a name/],
     [(step) => step.invoke("a", { workflow: "w", data: [1] }), /data: an object, not an array/],
     [(step) => step.sendEvent("a", []), /events: an event or a list of 1 to 100/],

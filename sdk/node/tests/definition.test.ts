@@ -211,7 +211,7 @@ test("an option that is not known, or not supported yet, is named with those tha
     `priority: is not supported yet; ${allowed}`,
     `rateLimit: is not supported yet; ${allowed}`,
     `on_failure: is not supported yet; ${allowed}`,
-    `retires: unknown; ${allowed}`,
+    `retires: unknown (did you mean retries?); ${allowed}`,
   ]);
 });
 

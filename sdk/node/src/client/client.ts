@@ -1,11 +1,14 @@
 /** The client of the REST API. */
 
-import type { EventMap } from "../event.js";
+import { EVENT_MEMBERS, type EventMap } from "../event.js";
 import type { Jsonified } from "../jsonified.js";
+import { refuseUnknown } from "../known-options.js";
 import { Codecs } from "../pipeline.js";
+import { shown } from "../shown.js";
 import type { Outgoing } from "../step.js";
 import type { DataOfWorkflow, OutputOfWorkflow, Workflow } from "../workflow.js";
-import type { ClientOptions, EventFilter, RunFilter, SendOptions, StartOptions, Abortable } from "./options.js";
+import { ABORTABLE, CLIENT, EVENTS, RUNS, SEND, START } from "./options.js";
+import type { Abortable, ClientOptions, EventFilter, RunFilter, SendOptions, StartOptions } from "./options.js";
 import { RunHandle } from "./run-handle.js";
 import { clientSettings } from "./settings.js";
 import { Transport } from "./transport.js";
@@ -32,6 +35,7 @@ export class Client<Events extends EventMap = Record<string, Record<string, any>
 
   /** Throws SettingsError, a TypeError, for what is wrong or missing. */
   constructor(options: ClientOptions = {}) {
+    refuseUnknown(options, CLIENT);
     this.#transport = new Transport({ ...clientSettings(options), fetch: options.fetch ?? globalThis.fetch });
     this.#codecs = new Codecs(options.middleware ?? []);
     this.#project = encodeURIComponent(options.project ?? "default");
@@ -49,7 +53,9 @@ export class Client<Events extends EventMap = Record<string, Record<string, any>
     events: Outgoing<Events> | readonly Outgoing<Events>[],
     options: SendOptions = {},
   ): Promise<SentEvent | SentEvent[]> {
+    refuseUnknown(options, SEND);
     const listed = (Array.isArray(events) ? events : [events]) as readonly Sent[];
+    listed.forEach((event, index) => refuseNoEvent(event, Array.isArray(events) ? `events[${index}]` : "event"));
     const body = await Promise.all(listed.map((event) => this.#outgoing(event)));
     const query = options.test === true ? { test: 1 } : {};
     const call = { method: "POST", path: "/events", query, body, isRepeatable: true, signal: options.signal } as const;
@@ -74,6 +80,7 @@ export class Client<Events extends EventMap = Record<string, Record<string, any>
     options?: StartOptions<DataOfWorkflow<W>>,
   ): Promise<RunHandle<Jsonified<OutputOfWorkflow<W>>>>;
   async start(workflow: string | Workflow, options: StartOptions<object> = {}): Promise<RunHandle<unknown>> {
+    refuseUnknown(options, START);
     const name = typeof workflow === "string" ? workflow : workflow.name;
     const hasOwnKey = typeof workflow !== "string" && workflow.definition["idempotency"] !== undefined;
     const key = options.key ?? (typeof workflow === "string" || hasOwnKey ? undefined : newId());
@@ -101,6 +108,7 @@ export class Client<Events extends EventMap = Record<string, Record<string, any>
 
   /** The project's runs, newest first, page by page as they are asked for; without `event` and `output`. */
   runs(filter: RunFilter = {}): AsyncGenerator<Run, void, void> {
+    refuseUnknown(filter, RUNS, { what: "filter" });
     const { workflow, status, tag, q } = filter;
     const name = typeof workflow === "object" ? workflow.name : workflow;
     return this.#listed<Run>(`/projects/${this.#project}/runs`, { workflow: name, status, tag, q }, filter);
@@ -108,11 +116,14 @@ export class Client<Events extends EventMap = Record<string, Record<string, any>
 
   /** The events of the tenant, newest first, page by page as they are asked for; without `data`. */
   events(filter: EventFilter = {}): AsyncGenerator<StoredEvent, void, void> {
+    refuseUnknown(filter, EVENTS, { what: "filter" });
     return this.#listed<StoredEvent>("/events", { name: filter.name, source: filter.source }, filter);
   }
 
   /** One event with its data, and the runs that it has started, resumed and cancelled. */
-  async event(id: string, { signal }: Abortable = {}): Promise<StoredEvent> {
+  async event(id: string, options: Abortable = {}): Promise<StoredEvent> {
+    refuseUnknown(options, ABORTABLE);
+    const { signal } = options;
     const path = `/events/${encodeURIComponent(id)}`;
     const { body } = await this.#transport.call({ method: "GET", path, isRepeatable: true, signal });
     return this.#codecs.decodeEvent(body as StoredEvent);
@@ -138,6 +149,15 @@ export class Client<Events extends EventMap = Record<string, Record<string, any>
       cursor = page.next_cursor ?? undefined;
     } while (cursor !== undefined);
   }
+}
+
+/** Throws TypeError for what is no event, UnknownOptionError for what has a member that no event has. */
+function refuseNoEvent(event: unknown, path: string): void {
+  if (typeof (event as { name?: unknown } | null | undefined)?.name !== "string") {
+    const like = "{ name: 'order.paid', data: {} }";
+    throw new TypeError(`${path}: an object with a name, like ${like}, not ${shown(event, 50)}`);
+  }
+  refuseUnknown(event, EVENT_MEMBERS, { what: path, prefix: `${path}.` });
 }
 
 /** A random id. Node 18 has no `crypto`: there it is of the random numbers that there are. */

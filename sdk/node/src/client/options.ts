@@ -1,6 +1,7 @@
 /** What the methods of the client take. */
 
 import type { Duration } from "../errors.js";
+import type { Members } from "../known-options.js";
 import type { Middleware } from "../middleware.js";
 import type { RunStatus } from "./views.js";
 
@@ -80,3 +81,40 @@ export interface EventFilter extends Listed {
   name?: string | undefined;
   source?: "api" | "workflow" | "queue" | "platform" | undefined;
 }
+
+/** The names of the options, of which plain JavaScript may have others. */
+const abortable = { signal: true } satisfies Members<Abortable>;
+const listed = { from: true, to: true, pageSize: true, ...abortable } satisfies Members<Listed>;
+
+export const ABORTABLE = Object.keys(abortable);
+export const CLIENT = Object.keys({
+  url: true,
+  token: true,
+  project: true,
+  tenant: true,
+  retries: true,
+  timeout: true,
+  middleware: true,
+  fetch: true,
+} satisfies Members<ClientOptions>);
+export const SEND = Object.keys({ test: true, ...abortable } satisfies Members<SendOptions>);
+export const START = Object.keys({
+  data: true,
+  key: true,
+  delay: true,
+  at: true,
+  tags: true,
+  test: true,
+  ...abortable,
+} satisfies Members<StartOptions<object>>);
+export const RESULT = Object.keys({ timeout: true, ...abortable } satisfies Members<ResultOptions>);
+export const CANCEL = Object.keys({ children: true, ...abortable } satisfies Members<CancelOptions>);
+export const REPLAY = Object.keys({ fromStep: true, data: true, ...abortable } satisfies Members<ReplayOptions>);
+export const RUNS = Object.keys({
+  workflow: true,
+  status: true,
+  tag: true,
+  q: true,
+  ...listed,
+} satisfies Members<RunFilter>);
+export const EVENTS = Object.keys({ name: true, source: true, ...listed } satisfies Members<EventFilter>);

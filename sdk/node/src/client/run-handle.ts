@@ -1,8 +1,10 @@
 /** One run, as the client sees it. */
 
 import { parseDuration } from "../duration.js";
+import { refuseUnknown } from "../known-options.js";
 import type { Codecs } from "../pipeline.js";
 import { ResultTimeout, RunFailed } from "./errors.js";
+import { ABORTABLE, CANCEL, REPLAY, RESULT } from "./options.js";
 import type { Abortable, CancelOptions, ReplayOptions, ResultOptions } from "./options.js";
 import { type Call, type Transport, pause } from "./transport.js";
 import type { Failure, Run, RunDetail, RunStatus, RunStep } from "./views.js";
@@ -39,7 +41,9 @@ export class RunHandle<Output = unknown> {
    *
    * Rejects with RunFailed if the run did not complete, with ResultTimeout if it has not ended in time.
    */
-  async result({ timeout, signal }: ResultOptions = {}): Promise<Output> {
+  async result(options: ResultOptions = {}): Promise<Output> {
+    refuseUnknown(options, RESULT);
+    const { timeout, signal } = options;
     const allowedMs = timeout === undefined ? Number.POSITIVE_INFINITY : parseDuration(timeout);
     const end = performance.now() + allowedMs;
     for (let asked = 0; ; asked += 1) {
@@ -56,7 +60,9 @@ export class RunHandle<Output = unknown> {
   }
 
   /** The run with its steps, attempts, waits and children. */
-  async get({ signal }: Abortable = {}): Promise<RunDetail<Output>> {
+  async get(options: Abortable = {}): Promise<RunDetail<Output>> {
+    refuseUnknown(options, ABORTABLE);
+    const { signal } = options;
     const run = (await this.#call({ method: "GET", path: "", isRepeatable: true, signal })) as RunDetail<Output>;
     if (this.#codecs.decodesNothing) return run;
     return {
@@ -68,17 +74,22 @@ export class RunHandle<Output = unknown> {
   }
 
   /** Cancels the run and, unless told to keep them, the active runs that it has invoked. 409 if it has ended. */
-  async cancel({ children, signal }: CancelOptions = {}): Promise<Run> {
+  async cancel(options: CancelOptions = {}): Promise<Run> {
+    refuseUnknown(options, CANCEL);
+    const { children, signal } = options;
     return this.#post("/cancel", { children }, signal);
   }
 
   /** Lets a run that failed, was cancelled or timed out go on from where it stopped. 409 otherwise. */
-  async retry({ signal }: Abortable = {}): Promise<Run> {
-    return this.#post("/retry", {}, signal);
+  async retry(options: Abortable = {}): Promise<Run> {
+    refuseUnknown(options, ABORTABLE);
+    return this.#post("/retry", {}, options.signal);
   }
 
   /** Starts a new run with the same event, from the start or from a step. */
-  async replay({ fromStep, data, signal }: ReplayOptions = {}): Promise<RunHandle<Output>> {
+  async replay(options: ReplayOptions = {}): Promise<RunHandle<Output>> {
+    refuseUnknown(options, REPLAY);
+    const { fromStep, data, signal } = options;
     const encoded = data === undefined || this.#codecs.encodesNothing ? data : await this.#codecs.encodeData(data);
     const { id } = await this.#post("/replay", { from_step: fromStep, data: encoded }, signal);
     return new RunHandle<Output>(this.#transport, this.#codecs, id, true);

@@ -1,3 +1,5 @@
+import type { Members } from "../known-options.js";
+
 /** Where and how `wf.serve()` serves. */
 export interface ServeOptions {
   host?: string | undefined;
@@ -7,3 +9,10 @@ export interface ServeOptions {
   /** Serves until this is aborted too. */
   signal?: AbortSignal | undefined;
 }
+
+export const SERVE = Object.keys({
+  host: true,
+  port: true,
+  grace: true,
+  signal: true,
+} satisfies Members<ServeOptions>);

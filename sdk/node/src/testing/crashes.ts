@@ -1,6 +1,7 @@
 /** Crashes at every point of a scenario, one after the other: what comes of it must stay the same. */
 
 import type { EventMap } from "../event.js";
+import { type Members, refuseUnknown } from "../known-options.js";
 import { firstDifference } from "./difference.js";
 import { UnusedError } from "./faults.js";
 import { type App, TestEngine, type TestEngineOptions } from "./engine.js";
@@ -19,6 +20,8 @@ export interface CrashOptions extends Pick<TestEngineOptions, "faults" | "stubs"
   same?: (run: TestRun) => unknown;
 }
 
+const CRASH = Object.keys({ same: true, faults: true, stubs: true, begins: true } satisfies Members<CrashOptions>);
+
 /**
  * Plays a scenario without a crash, and then with one after each op: once where its answer is lost, so that the step is
  * executed again, and once where it has been stored. Resolves with how many times it was played with a crash.
@@ -30,9 +33,11 @@ export interface CrashOptions extends Pick<TestEngineOptions, "faults" | "stubs"
 export async function everyCrash<Declares extends EventMap = any>(
   app: App<Declares>,
   scenario: (engine: TestEngine<Declares>) => unknown,
-  { same: shown = outcome, ...options }: CrashOptions = {},
+  options: CrashOptions = {},
 ): Promise<number> {
-  const clean = new TestEngine(app, options);
+  refuseUnknown(options, CRASH);
+  const { same: shown = outcome, ...ofEngine } = options;
+  const clean = new TestEngine(app, ofEngine);
   await scenario(clean);
   clean.check();
   const expected = plain(clean.runs.map(shown));
@@ -41,7 +46,7 @@ export async function everyCrash<Declares extends EventMap = any>(
       ["lost", { crashAfter: op }],
       ["stored", { storedCrashAfter: op }],
     ] as const) {
-      const engine = new TestEngine(app, { ...options, ...crash });
+      const engine = new TestEngine(app, { ...ofEngine, ...crash });
       let unused: UnusedError | null = null;
       try {
         await scenario(engine);

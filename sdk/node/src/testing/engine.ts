@@ -6,6 +6,7 @@ import type { Duration } from "../errors.js";
 import type { DataOf, Event, EventMap, NameOf } from "../event.js";
 import type { Probe } from "../execution.js";
 import type { Jsonified } from "../jsonified.js";
+import { type Members, refuseUnknown } from "../known-options.js";
 import type { Answer } from "../protocol.js";
 import type { DataOfWorkflow, OutputOfWorkflow, Workflow } from "../workflow.js";
 import { type Registry, endpointOf } from "../registry.js";
@@ -59,6 +60,22 @@ export interface SendOptions {
   whenWaiting?: string;
 }
 
+const ENGINE = Object.keys({
+  faults: true,
+  stubs: true,
+  crashAfter: true,
+  storedCrashAfter: true,
+  begins: true,
+} satisfies Members<TestEngineOptions>);
+const START = Object.keys({
+  event: true,
+  key: true,
+  delay: true,
+  at: true,
+  faults: true,
+} satisfies Members<StartOptions>);
+const TRIGGER = Object.keys({ name: true, data: true } satisfies Members<NonNullable<StartOptions["event"]>>);
+const SEND = Object.keys({ id: true, after: true, at: true, whenWaiting: true } satisfies Members<SendOptions>);
 const MOST_INVOCATIONS = 100_000;
 const CRASHED = { name: "FunctionUnreachable", message: "the process died before it answered, as the test says" };
 
@@ -84,6 +101,7 @@ export class TestEngine<Declares extends EventMap = any> {
   #isBusy = false;
 
   constructor(app: App<Declares>, options: TestEngineOptions = {}) {
+    refuseUnknown(options, ENGINE);
     this.#make = typeof app === "function" ? app : () => app;
     this.#timers = new Timers(Date.parse(timeField(options.begins ?? "2026-01-01T00:00:00Z", "begins")));
     this.#lost = numbers(options.crashAfter);
@@ -225,6 +243,8 @@ export class TestEngine<Declares extends EventMap = any> {
   }
 
   async #started(workflow: Named, data: object | null | undefined, options: StartOptions): Promise<StoredRun> {
+    refuseUnknown(options, START);
+    if (options.event !== undefined) refuseUnknown(options.event, TRIGGER, { what: "event", prefix: "event." });
     const name = typeof workflow === "string" ? workflow : workflow.name;
     const found = this.#world.workflows.get(name);
     if (found === undefined) {
@@ -249,7 +269,9 @@ export class TestEngine<Declares extends EventMap = any> {
     return run;
   }
 
-  async #sent(name: string, data: object, { id, after, at, whenWaiting }: SendOptions): Promise<Sent | null> {
+  async #sent(name: string, data: object, options: SendOptions): Promise<Sent | null> {
+    refuseUnknown(options, SEND);
+    const { id, after, at, whenWaiting } = options;
     const fault = senderFault(name);
     if (fault !== null) throw new TypeError(`${JSON.stringify(name)}: ${fault}`);
     if ([after, at, whenWaiting].filter((each) => each !== undefined).length > 1) {
