@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
-from collections.abc import AsyncIterator
+import sys
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from time import monotonic
 from types import TracebackType
 from typing import Any, Self
+from uuid import uuid4
 
 import aiohttp
 
 from services.cli.failure import Failure
 from services.cli.server_events import ServerEvent, server_events
 
+AWAY = (0, 429, 502, 503, 504)
+"""What a gateway that restarts answers; 0 for no answer."""
+
+_OF_A_PROXY = (502, 503, 504)
+_NOT_OURS = "what answers there is not the API of RunR"
 _TIMEOUT_S = 60.0
+_AGAIN_S, _PAUSE_S = 10.0, 0.5
 # A stream says something every 15 s.
 _STREAM = aiohttp.ClientTimeout(total=None, sock_connect=20.0, sock_read=45.0)
 
@@ -56,6 +66,26 @@ class ApiClient:
         _, made, status = await self._ask("POST", path, None, raw)
         return made, status == HTTPStatus.CREATED
 
+    async def call_surely(self, path: str, raw: bytes) -> Any:
+        """The answer's JSON of a POST that is made again for some seconds while the API is away, under one
+        `Idempotency-Key`, so that it has its effects once. Raises ApiFailure.
+        """
+        key = str(uuid4())
+        until = monotonic() + _AGAIN_S
+        retryable: tuple[int, ...] = AWAY
+        while True:
+            try:
+                return (await self._ask("POST", path, None, raw, {"Idempotency-Key": key}))[1]
+            except ApiFailure as failure:
+                if failure.status not in retryable or monotonic() > until:
+                    raise
+                if retryable is AWAY:
+                    sys.stderr.write(f"{failure}; it is asked again for {_AGAIN_S:g} s\n")
+                    sys.stderr.flush()
+                # The call whose answer was lost may be under way still.
+                retryable = (*AWAY, HTTPStatus.CONFLICT)
+            await asyncio.sleep(_PAUSE_S)
+
     async def text(self, path: str) -> str:
         """The JSON of a GET as it was written, for payloads that are to stay byte for byte. Raises ApiFailure."""
         return (await self._ask("GET", path, None, None))[0]
@@ -73,10 +103,12 @@ class ApiClient:
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ApiFailure(f"GET {url}: {_reason(error)}", 0) from error
 
-    async def _ask(self, method: str, path: str, body: Any, raw: bytes | None) -> tuple[str, Any, int]:
+    async def _ask(
+        self, method: str, path: str, body: Any, raw: bytes | None, headers: Mapping[str, str] | None = None
+    ) -> tuple[str, Any, int]:
         url = f"{self._base}{path}"
         try:
-            async with self._session.request(method, url, json=body, data=raw) as answer:
+            async with self._session.request(method, url, json=body, data=raw, headers=headers) as answer:
                 text = await answer.text(errors="replace")
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ApiFailure(f"{method} {url}: {_reason(error)}", 0) from error
@@ -85,7 +117,7 @@ class ApiClient:
         try:
             return text, json.loads(text) if text else None, answer.status
         except ValueError:
-            raise ApiFailure(f"{method} {url}: what answers there is not the API of RunR", 0) from None
+            raise ApiFailure(f"{method} {url}: {_NOT_OURS}", 0) from None
 
 
 def api_root(url: str) -> str:
@@ -95,10 +127,12 @@ def api_root(url: str) -> str:
 
 def _refused(method: str, url: str, status: int, text: str) -> ApiFailure:
     try:
-        content = json.loads(text) if text else None
+        said = _explain(json.loads(text))
     except ValueError:
-        content = {"title": text[:200]}
-    return ApiFailure(f"{method} {url}: {status} {_explain(content)}", status)
+        said = ""
+    if not said and status in _OF_A_PROXY:
+        said = "a proxy answers, and the API behind it is away"
+    return ApiFailure(f"{method} {url}: {status} {said or _NOT_OURS}", status)
 
 
 def _reason(error: Exception) -> str:
@@ -120,7 +154,7 @@ def _reason(error: Exception) -> str:
 
 def _explain(problem: Any) -> str:
     if not isinstance(problem, dict):
-        return str(problem)
+        return ""
     faults = []
     for fault in problem.get("errors") or ():
         path, message = fault.get("path"), str(fault.get("message", ""))

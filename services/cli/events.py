@@ -30,7 +30,7 @@ async def run(environ: Mapping[str, str], given: argparse.Namespace) -> int:
 
 
 async def _send(api: ApiClient, given: argparse.Namespace) -> int:
-    sent = await api.call("POST", f"/api/events{'?test=1' if given.test else ''}", raw=_body(given))
+    sent = await api.call_surely(f"/api/events{'?test=1' if given.test else ''}", _body(given))
     if not given.json:
         for event in sent["events"]:
             sys.stdout.write(await _effects(api, event))

@@ -12,6 +12,8 @@ from services.cli.suggest import did_you_mean
 SHELLS = ("bash", "zsh", "fish")
 """Whose completion is there."""
 
+_MISSING = "the following arguments are required"
+
 
 class Grammar(argparse.ArgumentParser):
     """Says what was meant where a command, a choice or an option is not there."""
@@ -27,7 +29,19 @@ class Grammar(argparse.ArgumentParser):
         """Ends the program because of words that this command does not know."""
         options = list(option_strings(self))
         said = [f"{word}{did_you_mean(word.partition('=')[0], options)}" for word in strange]
-        self.error(f"not known here: {', '.join(said)}")
+        places = [str(action.metavar or action.dest) for action in self._get_positional_actions()]
+        one = f"; it takes one {places[0]}" if len(places) == 1 and not any(word[:1] == "-" for word in strange) else ""
+        self.error(f"not known here: {', '.join(said)}{one}")
+
+    def error(self, message: str) -> NoReturn:
+        """Ends the program. Where it was not said which command, all are told."""
+        known = subcommands(self)
+        if known and message.startswith(_MISSING):
+            width = max(map(len, known))
+            lines = [f"  {name:<{width}}  {about}" for name, (about, _) in known.items()]
+            listed = "\n".join(lines)
+            self.exit(2, f"{self.prog}: say which command:\n{listed}\n`{self.prog} COMMAND --help` tells the rest\n")
+        super().error(message)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:

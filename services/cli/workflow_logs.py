@@ -12,9 +12,9 @@ from time import monotonic
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from services.cli.api import ApiClient, ApiFailure
+from services.cli.api import AWAY, ApiClient, ApiFailure
 from services.cli.reach import reach_api
-from services.cli.runs.following import AWAY, AWAY_S
+from services.cli.runs.following import AWAY_S
 from services.cli.runs.meant import naming, require_workflow
 from services.cli.table import one_line
 from services.core.runtime.service import EXIT_OK

@@ -41,6 +41,9 @@ COMMANDS = dict(leaves(parser()))
         ("serve gatway", "there is no gatway (did you mean gateway?)"),
         ("completion fsh", "there is no fsh (did you mean fish?)"),
         ("runs list --zzz", "not known here: --zzz\n"),
+        ("runs logs a b", "not known here: b; it takes one RUN\n"),
+        ("", "runr: say which command:\n  dev "),
+        ("runs", "runr runs: say which command:\n  list "),
     ],
 )
 def test_what_was_meant_is_said(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:

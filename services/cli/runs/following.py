@@ -10,10 +10,7 @@ from time import monotonic
 from typing import Any
 from urllib.parse import quote
 
-from services.cli.api import ApiClient, ApiFailure
-
-AWAY = (0, 429, 502, 503, 504)
-"""What a gateway that restarts answers; 0 for no answer."""
+from services.cli.api import AWAY, ApiClient, ApiFailure
 
 AWAY_S = 60.0
 """How long an API that is away is waited for."""

@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from services.cli.api import ApiClient, ApiFailure
+from services.cli.api import AWAY, ApiClient, ApiFailure
 from services.cli.failure import Failure
-from services.cli.runs.following import AWAY, AWAY_S, Change, changes
+from services.cli.runs.following import AWAY_S, Change, changes
 from services.cli.table import one_line
 
 _LONGEST_WAIT_S = 20
