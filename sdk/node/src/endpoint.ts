@@ -132,13 +132,18 @@ export class Endpoint {
     return request.dry ? dryAnswer(report.ops, replay.called) : opsAnswer(report.ops, replay.askedAt);
   }
 
-  /** One line for an attempt that failed, counted from 1: whoever runs the function sees it without the engine. */
+  /**
+   * A line for an attempt that failed, counted from 1: whoever runs the function sees it without the engine. Below it
+   * the stack, unless the error was thrown on purpose.
+   */
   #logFailure({ workflow, runId, attempt }: Context<unknown>, { failure }: Report): void {
     if (failure === null) return;
-    const step = failure.stepId === null ? "" : `, step ${failure.stepId}`;
-    this.#parts.logger.warn(
-      `workflow ${workflow}, run ${runId}${step}: attempt ${attempt + 1} failed: ${failure.name}: ${failure.message}`,
-    );
+    const { stepId, name, message, traceback } = failure;
+    const step = stepId === null ? "" : `, step ${stepId}`;
+    const told = `${name}: ${message}`;
+    // The stack of V8 begins with the same.
+    const below = traceback === null ? "" : traceback.startsWith(told) ? traceback.slice(told.length) : `\n${traceback}`;
+    this.#parts.logger.warn(`workflow ${workflow}, run ${runId}${step}: attempt ${attempt + 1} failed: ${told}${below}`);
   }
 }
 

@@ -3,7 +3,7 @@
 import type { Room } from "./answer-ops.js";
 import { asyncContext } from "./async-context.js";
 import { type StepCall, inputText } from "./calls.js";
-import { failureOf } from "./failures.js";
+import { failureOf, tracebackOf } from "./failures.js";
 import type { StepWatch } from "./lost-steps.js";
 import type { Middleware, StepInfo, StepOutcome } from "./middleware.js";
 import type { Pipeline } from "./pipeline.js";
@@ -20,11 +20,13 @@ export function stepAround(replay: object): string | null {
   return outer?.replay === replay ? outer.stepId : null;
 }
 
-/** The error of a failed attempt, without its stack; `stepId` is null when the workflow function failed. */
+/** The error of a failed attempt; `stepId` is null when the workflow function failed. */
 export interface FailedAttempt {
   readonly stepId: string | null;
   readonly name: string;
   readonly message: string;
+  /** The stack; null where the error was thrown on purpose, or tells all itself. */
+  readonly traceback: string | null;
 }
 
 /** An op as JSON. `output` is what the step has come to, null for one that the answer ends with. */
@@ -87,7 +89,7 @@ export async function execute(parts: InvocationParts, step: Executed): Promise<M
   } catch (error) {
     const failure = failureOf(error);
     const text = opText({ op: "step_failed", ...named, duration_ms: since(started), ...failure }, { input });
-    made = { text, output: null, failure: { stepId, ...failure.error } };
+    made = { text, output: null, failure: { stepId, ...failure.error, traceback: tracebackOf(error) } };
     outcome = { status: "failed", error };
   }
   await hooks?.ends(outcome);

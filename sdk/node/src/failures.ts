@@ -25,6 +25,9 @@ const FINAL = [
   SerializationError,
 ];
 
+/** Errors that user code throws to say what comes next, or the SDK with a sentence that says all. */
+const DELIBERATE = [...FINAL, RetryAfterError];
+
 const MESSAGE_CHARS = 8 * 1024;
 const STACK_CHARS = 32 * 1024;
 const MOST_CAUSES = 10;
@@ -41,6 +44,12 @@ export interface Failure {
   readonly error: DescribedError;
   readonly non_retriable?: true;
   readonly retry_after?: string | number;
+}
+
+/** What is logged below the line of a failed attempt: the stack, unless the error was thrown on purpose. */
+export function tracebackOf(thrown: unknown): string | null {
+  const isDeliberate = leavesOf(thrown).every((leaf) => DELIBERATE.some((kind) => leaf instanceof kind));
+  return isDeliberate ? null : (failureOf(thrown).error.stack ?? null);
 }
 
 /**

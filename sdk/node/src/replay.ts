@@ -17,7 +17,7 @@ import { type StepCall, storedAs } from "./calls.js";
 import { Drain } from "./drain.js";
 import { InvokeError, NestedStepError, StepError, StepNotAwaitedError, UnknownStepStatusError } from "./errors.js";
 import { type FailedAttempt, type InvocationParts, type Made, execute, opText, stepAround } from "./execution.js";
-import { failureOf } from "./failures.js";
+import { failureOf, tracebackOf } from "./failures.js";
 import type { InvocationOutcome } from "./middleware.js";
 import type { StoredStep } from "./protocol.js";
 import { shown } from "./shown.js";
@@ -175,7 +175,11 @@ export class Replay {
   /** The invocation fails, unless its answer is known. */
   fail(error: unknown): void {
     const failure = failureOf(error);
-    this.#record(opText({ op: "run_failed", ...failure }), "failed", { stepId: null, ...failure.error });
+    this.#record(opText({ op: "run_failed", ...failure }), "failed", {
+      stepId: null,
+      ...failure.error,
+      traceback: tracebackOf(error),
+    });
   }
 
   /**
@@ -291,6 +295,7 @@ export class Replay {
       return;
     }
     this.#owner = stepId;
+    this.#lookBack(stepId);
     const { pipeline } = this.#parts;
     if (call.encoded === undefined || pipeline.encodesNothing) this.#ends(stepId, plain);
     else {
@@ -301,6 +306,12 @@ export class Replay {
           (error: unknown) => this.fail(error),
         );
     }
+  }
+
+  /** A new step is reported: whether the code has come past all that is memoized. */
+  #lookBack(stepId: string): void {
+    const { memo, watch } = this.#parts;
+    if (this.recalled < memo.size) watch.reports(stepId, memo.keys(), this.#ids);
   }
 
   #isDecoded(call: StepCall): boolean {
@@ -319,6 +330,7 @@ export class Replay {
   #executed(call: StepCall, stepId: string, made: Made, resolve: (value: unknown) => void): void {
     if (this.isOver) return;
     const { text, output } = made;
+    this.#lookBack(stepId);
     if (output === null) {
       this.#ends(stepId, made);
       return;

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { type Context, type Middleware, type Step, StepError, type Workflows } from "../src/index.js";
-import { type Op, drive, registry, turn } from "./engine.js";
+import { Lines, type Op, drive, registry, turn } from "./engine.js";
 import { luck } from "./luck.js";
 
 const SLOW_SEEDS = 60;
@@ -91,7 +91,8 @@ const bare = (ops: Op[]): Op[] => ops.map(({ duration_ms, error, ...op }) => ({ 
 async function compare(seed: number): Promise<void> {
   const draw = luck(seed);
   const story = new Story(program(draw));
-  const workflows = registry();
+  const logger = new Lines();
+  const workflows = registry({ logger });
   story.register(workflows);
   const max_ops = [2, 3, 50][draw(3)];
   const lost: number[] = [];
@@ -106,6 +107,8 @@ async function compare(seed: number): Promise<void> {
     assert.deepEqual([...run.memo.keys()], [...plain.memo.keys()]);
     assert.deepEqual(bare(run.ops), bare(plain.ops));
   }
+  const alarms = logger.all.filter(([, text]) => String(text).includes("did not ask for"));
+  assert.deepEqual(alarms, [], "steps of code that has not changed are all asked for");
   assert.ok(several.answers <= plain.answers);
   assert.ok(lossy.answers - lost.length <= plain.answers);
   assert.ok(story.executions <= 3 * once + lost.length * (max_ops ?? 0));

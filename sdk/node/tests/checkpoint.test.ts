@@ -176,7 +176,8 @@ test("attempts of the step before do not count for the next, nor in the log", as
   await askAll(workflows, {}, { max_ops: 50, run: { id: "r", attempt: 2 } });
 
   assert.deepEqual(seen, [2, 0]);
-  assert.deepEqual(logger.all, [["warn", "workflow w, run r, step b: attempt 1 failed: Error: no"]]);
+  assert.equal(logger.all.length, 1);
+  assert.match(String(logger.all[0]?.[1]), /^workflow w, run r, step b: attempt 1 failed: Error: no\n/);
 });
 
 test("ids that differ at every call are noticed", async () => {

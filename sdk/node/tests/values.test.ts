@@ -142,7 +142,7 @@ test("an AggregateError is as retriable as its least retriable member", async ()
   assert.deepEqual([mild["error"].message, mild["non_retriable"], mild["retry_after"]], ["both", undefined, 1]);
 });
 
-test("each failed attempt is one line in the log, with its number", async () => {
+test("each failed attempt is a line in the log, with its number, above the stack", async () => {
   const logger = new Lines();
   const run = { id: "r1", attempt: 2 };
   await invoke(
@@ -163,8 +163,31 @@ test("each failed attempt is one line in the log, with its number", async () => 
     { run },
   );
 
-  assert.deepEqual(logger.all, [
-    ["warn", "workflow w, run r1, step a: attempt 3 failed: Error: no"],
-    ["warn", "workflow w, run r1: attempt 3 failed: Error: never"],
-  ]);
+  const lines = logger.all.map(([level, text]) => [level, ...String(text).split("\n", 2)]);
+  assert.deepEqual(
+    lines.map((line) => line.slice(0, 2)),
+    [
+      ["warn", "workflow w, run r1, step a: attempt 3 failed: Error: no"],
+      ["warn", "workflow w, run r1: attempt 3 failed: Error: never"],
+    ],
+  );
+  for (const line of lines) assert.match(String(line[2]), /^    at .*values\.test\.js:\d+/);
+});
+
+test("an error that says itself what comes next is one line in the log", async () => {
+  for (const error of [new NonRetriableError("no such card"), new RetryAfterError("later", "1m")]) {
+    const logger = new Lines();
+    await invoke(
+      async (_ctx, step) =>
+        step.run("a", () => {
+          throw error;
+        }),
+      {},
+      { logger },
+      { run: { id: "r1", attempt: 0 } },
+    );
+    assert.deepEqual(logger.all, [
+      ["warn", `workflow w, run r1, step a: attempt 1 failed: ${error.name}: ${error.message}`],
+    ]);
+  }
 });

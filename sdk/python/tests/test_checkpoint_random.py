@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runr_workflows import AsyncStep, Context, Step, StepError, Workflows
+from sdk.python.tests.alarms import alarms
 from sdk.python.tests.engine import KEY, NOW, FakeEngine, Run
 
 Program = Any
@@ -145,13 +146,15 @@ def compare(program: Program, max_ops: int, workflow: str, seed: int) -> None:
         return losses[-1:] == [number]
 
     try:
-        plain = engine.run(workflow, most=500)
-        steps_of_plain = story.executions
-        several = engine.run(workflow, most=500, max_ops=max_ops)
-        lossy = engine.run(workflow, most=500, max_ops=max_ops, loses=loses)
+        with alarms() as told:
+            plain = engine.run(workflow, most=500)
+            steps_of_plain = story.executions
+            several = engine.run(workflow, most=500, max_ops=max_ops)
+            lossy = engine.run(workflow, most=500, max_ops=max_ops, loses=loses)
     finally:
         wf.close()
 
+    assert told == [], "steps of code that has not changed are all asked for"
     for run in (several, lossy):
         assert list(run.steps.items()) == list(plain.steps.items())
         assert (run.status, run.output, _ops(run)) == (plain.status, plain.output, _ops(plain))

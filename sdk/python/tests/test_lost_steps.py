@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import random
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from runr_workflows import AsyncStep, Context, NonRetriableError, Step, StepError, Workflows
 from runr_workflows.lost_steps import MOST_IN_A_ROW, LostSteps
+from sdk.python.tests.alarms import SIGN
 from sdk.python.tests.engine import KEY, NOW, RUN_ID, FakeEngine, Run
 
 NAME = "NonDeterminismError"
@@ -26,7 +28,7 @@ def ids() -> Iterator[str]:
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if "executed by the call before" in record.getMessage()]
+    return [record.getMessage() for record in caplog.records if SIGN in record.getMessage()]
 
 
 def registry() -> Workflows:
@@ -59,8 +61,8 @@ class TestDiffering:
         assert run.error is not None
         assert repr(executed[-1]) in run.error["message"]
         (told,) = warnings(caplog)
-        assert told.startswith(f"workflow w, run {RUN_ID}: step {executed[1]!r} ")
-        assert repr(executed[2]) in told
+        assert told.startswith(f"workflow w, run {RUN_ID}: step {executed[2]!r} was new")
+        assert f"did not ask for {executed[1]!r}, of which" in told
 
     def test_a_retry_of_such_a_run_is_judged_anew(self, wf: Workflows, engine: FakeEngine, ids: Iterator[str]) -> None:
         bodies: list[int] = []
@@ -180,17 +182,87 @@ class TestDeployments:
         while advance(after, steps, 1) != "run_completed":
             pass
         assert sum(step_id.startswith("new") for step_id in steps) == 2 * MOST_IN_A_ROW
-        assert warnings(caplog) == []
+        (told,) = warnings(caplog)
+        assert "step 'new-0' was new" in told
+        assert "'old-0', 'old-1', 'old-2', 'old-3', 'old-4' and 145 more, of which" in told
 
     def test_both_versions_answer_in_turns(self, caplog: pytest.LogCaptureFixture) -> None:
         versions = itertools.cycle([chain("old", 2 * MOST_IN_A_ROW), chain("new", 2 * MOST_IN_A_ROW)])
         steps: dict[str, Any] = {}
         while advance(next(versions), steps, 1) != "run_completed":
             pass
+        assert len(warnings(caplog)) == 2, "each process once"
+
+    @pytest.mark.parametrize("max_ops", [1, 20])
+    @pytest.mark.parametrize("kind", ["sync", "async", "gathered"])
+    def test_a_step_that_was_renamed(self, caplog: pytest.LogCaptureFixture, kind: str, max_ops: int) -> None:
+        steps: dict[str, Any] = {}
+        with renaming("reserve", kind) as before:
+            advance(before, steps, 1)
+        assert list(steps) == ["reserve"]
         assert warnings(caplog) == []
 
+        with renaming("reserve-funds", kind) as after:
+            while advance(after, steps, 1, max_ops=max_ops) != "run_completed":
+                pass
 
-def chain(name: str, length: int) -> FakeEngine:
+        assert list(steps) == ["reserve", "reserve-funds", "pay", "last"]
+        (told,) = warnings(caplog)
+        assert told.startswith(
+            f"workflow w, run {RUN_ID}: step 'reserve-funds' was new and was executed, and the code before it did not"
+            " ask for 'reserve', of which a result is stored: a step that was renamed has its effect twice."
+        )
+
+    @pytest.mark.parametrize("call", ["sleep", "fails"])
+    def test_a_renamed_one_of_another_kind_or_that_fails(self, caplog: pytest.LogCaptureFixture, call: str) -> None:
+        wf = registry()
+
+        @wf.workflow("w")
+        def workflow(ctx: Context, step: Step) -> None:
+            if call == "sleep":
+                step.sleep("pause-2", "1s")
+            else:
+                step.run("pause-2", fail_for_now)
+
+        FakeEngine(wf.handle_request).execute("w", {"pause": {"status": "completed", "output": None}})
+
+        (told,) = warnings(caplog)
+        assert "step 'pause-2' was new" in told
+
+    def test_a_removed_one_is_told_with_the_next_that_is_new(self, caplog: pytest.LogCaptureFixture) -> None:
+        steps: dict[str, Any] = {f"n-{number}": {"status": "completed", "output": None} for number in range(3)}
+        assert advance(chain("n", 2), steps, 1) == "run_completed"
+        assert warnings(caplog) == [], "nothing was executed"
+        advance(chain("n", 2, last="new"), steps, 1)
+        (told,) = warnings(caplog)
+        assert "did not ask for 'n-2', of which" in told
+
+
+@contextmanager
+def renaming(name: str, kind: str) -> Iterator[FakeEngine]:
+    """A process with a version of the code in which a step has this name."""
+    wf = registry()
+
+    def workflow(ctx: Context, step: Step) -> None:
+        for step_id in (name, "pay", "last"):
+            step.run(step_id, lambda: None)
+
+    async def in_line(ctx: Context, step: AsyncStep) -> None:
+        for step_id in (name, "pay", "last"):
+            await step.run(step_id, lambda: None)
+
+    async def gathered(ctx: Context, step: AsyncStep) -> None:
+        await asyncio.gather(step.run(name, lambda: None), step.run("pay", lambda: None))
+        await step.run("last", lambda: None)
+
+    wf.workflow("w")({"sync": workflow, "async": in_line, "gathered": gathered}[kind])
+    try:
+        yield FakeEngine(wf.handle_request)
+    finally:
+        wf.close()
+
+
+def chain(name: str, length: int, last: str | None = None) -> FakeEngine:
     """A process with a version of the code."""
     wf = registry()
 
@@ -198,17 +270,19 @@ def chain(name: str, length: int) -> FakeEngine:
     def workflow(ctx: Context, step: Step) -> None:
         for number in range(length):
             step.run(f"{name}-{number}", lambda: None)
+        if last is not None:
+            step.run(last, lambda: None)
 
     return FakeEngine(wf.handle_request)
 
 
-def advance(process: FakeEngine, steps: dict[str, Any], times: int) -> str:
+def advance(process: FakeEngine, steps: dict[str, Any], times: int, *, max_ops: int = 1) -> str:
     """Some invocations of one run by one process; the last op."""
     op: dict[str, Any] = {}
     for _ in range(times):
-        op = process.execute("w", steps)
-        if "id" in op:
-            steps[op["id"]] = {"status": "completed", "output": op.get("output")}
+        for op in process.answer("w", steps, max_ops=max_ops):
+            if "id" in op:
+                steps[op["id"]] = {"status": "completed", "output": op.get("output")}
     return str(op["op"])
 
 

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runr_workflows import AsyncStep, Context, StepError, Workflows
+from sdk.python.tests.alarms import alarms
 from sdk.python.tests.engine import KEY
 from sdk.python.tests.stream_accidents import Accidents
 from sdk.python.tests.stream_engine import StreamEngine
@@ -80,7 +81,9 @@ async def play(program: Program, seed: int) -> None:
 
     async with StreamEngine() as engine, wf.connection(engine.url, drain_seconds=0):
         accidents = Accidents(engine, seed)
-        await accidents.run()
+        with alarms() as told:
+            await accidents.run()
+    assert told == [], "steps of code that has not changed are all asked for"
     output = story.expected()
     assert accidents.output == ("nothing" if output is None else output)
     assert set(story.ran.values()) <= {1}, story.ran

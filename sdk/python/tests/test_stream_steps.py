@@ -142,7 +142,11 @@ async def test_a_failed_step_that_is_final_raises_and_the_code_goes_on(
         stream.ack(op, FAILED)
         assert (await finish(stream)).fields["output"] == "Declined, refunded"
     lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert lines == [f"workflow w, run {RUN_ID}, step charge: attempt 3 failed: ValueError: no"]
+    (line,) = lines
+    told, *traceback = line.splitlines()
+    assert told == f"workflow w, run {RUN_ID}, step charge: attempt 3 failed: ValueError: no"
+    assert (traceback[0], traceback[-1]) == ("Traceback (most recent call last):", "ValueError: no")
+    assert "in fail" in traceback[1]
 
 
 async def test_what_the_workflow_raises_fails_the_run(wf: Workflows) -> None:

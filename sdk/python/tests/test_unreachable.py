@@ -49,7 +49,7 @@ def test_the_same_is_told_once_a_minute_and_again_after_a_connection(caplog: pyt
         unreachable.tell(lost, was_connected=was_connected)
         return len(caplog.records)
 
-    assert [told(), told(), told("another"), told()] == [1, 0, 1, 1]
+    assert [told(), told(), told("another"), told(), told("another")] == [1, 0, 1, 0, 0], "where two take turns too"
     clock.now += 59
     assert told() == 0
     clock.now += 1
@@ -57,3 +57,23 @@ def test_the_same_is_told_once_a_minute_and_again_after_a_connection(caplog: pyt
     unreachable.over()
     assert told() == 1
     assert "RUNR_WORKER_URL" not in caplog.text
+
+
+def test_an_engine_that_takes_no_worker_is_told_as_often(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    unreachable = Unreachable(Target("executor", 1, None), clock)
+    for _ in range(7):
+        unreachable.refused("SHUTDOWN this executor is being stopped")
+        unreachable.tell(REFUSED, was_connected=True)
+        clock.now += 10
+    refused = "the engine does not take the worker now: SHUTDOWN this executor is being stopped. Trying again"
+    assert caplog.messages.count(refused) == 2
+    assert len(caplog.messages) == 4
+
+
+def test_what_is_remembered_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    unreachable = Unreachable(Target("executor", 1, None), Clock())
+    for number in range(1_000):
+        unreachable.refused(f"QUOTA {number}")
+    unreachable.refused("QUOTA 999")
+    assert len(caplog.messages) == 1_000

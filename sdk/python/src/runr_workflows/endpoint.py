@@ -13,6 +13,7 @@ from .background import Background
 from .checkpoint import CheckpointReplay, Room
 from .definition import Workflow
 from .dry import DryReplay
+from .failed_attempt import log_failure
 from .hooked_replay import hooked
 from .hooks import Hooks
 from .invocation import Invocation
@@ -159,7 +160,8 @@ class Endpoint:
 def _answer(invocation: Invocation, op: str) -> Answer:
     if isinstance(invocation.replay, DryReplay):
         return 200, dry_answer(op, invocation.replay.called())
-    _log_failure(invocation)
+    if invocation.replay.failure is not None:
+        log_failure(invocation, invocation.replay.failure)
     return 200, ops_answer(op, invocation.replay.asked_at)
 
 
@@ -171,19 +173,3 @@ def _refused(refusal: RequestRefused) -> Answer:
 def _fault() -> Answer:
     _log.exception("the SDK failed to answer a request")
     return 500, error_answer("the SDK failed; see the log of the function")
-
-
-def _log_failure(invocation: Invocation) -> None:
-    """One line for an attempt that failed, counted from 1: whoever runs the function sees it without the engine."""
-    failure, request = invocation.replay.failure, invocation.request
-    if failure is None:
-        return
-    _log.warning(
-        "workflow %s, run %s%s: attempt %d failed: %s: %s",
-        request.workflow,
-        request.run_id,
-        "" if failure.step_id is None else f", step {failure.step_id}",
-        invocation.context.attempt + 1,
-        failure.name,
-        failure.message,
-    )

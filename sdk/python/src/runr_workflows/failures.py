@@ -34,6 +34,8 @@ _FINAL = (
 )
 """Errors that the next attempt would meet again."""
 
+_DELIBERATE = (*_FINAL, RetryAfterError)
+
 _PENDING = "PendingStep"
 """What is to be awaited (`async_step.py`)."""
 _MESSAGE_CHARS = 8 * 1024
@@ -48,6 +50,8 @@ class Failure:
     error: dict[str, str]
     non_retriable: bool
     retry_after: str | int | float | None
+    is_deliberate: bool = False
+    """Whether user code raised it to say what comes next, or the SDK with a sentence that says all."""
 
     def fields(self) -> dict[str, object]:
         """As the op carries them; defaults are left out."""
@@ -69,7 +73,8 @@ def failure_of(error: BaseException) -> Failure:
     only = leaves[0] if len(leaves) == 1 else error
     non_retriable = any(isinstance(leaf, _FINAL) or takes_call_for_result(leaf) for leaf in leaves)
     retry_after = next((_retry_after(leaf) for leaf in leaves if isinstance(leaf, RetryAfterError)), None)
-    return Failure(_describe(only), non_retriable, None if non_retriable else retry_after)
+    deliberate = all(isinstance(leaf, _DELIBERATE) for leaf in leaves)
+    return Failure(_describe(only), non_retriable, None if non_retriable else retry_after, deliberate)
 
 
 def takes_call_for_result(error: BaseException) -> bool:

@@ -47,11 +47,13 @@ None instead of the id: the workflow function itself, where that can be told fro
 
 @dataclass(frozen=True, slots=True)
 class FailedAttempt:
-    """The error of a failed attempt, without its stack; `step_id` is None when the workflow function failed."""
+    """The error of a failed attempt; `step_id` is None when the workflow function failed."""
 
     step_id: str | None
     name: str
     message: str
+    traceback: str | None = None
+    """From the first line of user code on; None where the error was raised on purpose, or tells all itself."""
 
 
 class Report(NamedTuple):
@@ -86,6 +88,8 @@ class Replay:
         self.watch = watch
         self.recalled = 0
         """How many memoized steps the code has passed."""
+        self.known = len(memo)
+        """How many there are."""
         self.is_abandoned = False
         """Whether nobody waits for the answer any more."""
         self.has_progressed = False
@@ -109,7 +113,7 @@ class Replay:
     @property
     def is_replaying(self) -> bool:
         """Whether the code running now has run in an earlier invocation, as far as the memoized steps tell."""
-        return self._owner is None and self.recalled < len(self._memo)
+        return self._owner is None and self.recalled < self.known
 
     @property
     def is_executing(self) -> bool:
@@ -174,6 +178,8 @@ class Replay:
             raise StepInterrupt
         if call.body is None:
             refuse_bad_fields(call)
+            if self.recalled < self.known:
+                self._look_back(step_id)
             return (yield from self._report(call, step_id, self._asked(call, step_id)))
         given = call.input_text() if self._capture_input else None
         self._enter(step_id)
@@ -190,6 +196,8 @@ class Replay:
             executing.set(outer)
             if report is None:  # the body was cancelled by user code (a timeout around it): nothing happened
                 self._left(step_id)
+        if self.recalled < self.known:
+            self._look_back(step_id)
         return (yield from self._report(call, step_id, report))
 
     def returned(self, value: object) -> None:
@@ -210,6 +218,11 @@ class Replay:
         if where is not None and where[0] is self:
             return where[1]
         return None if self._parallel or not self.is_executing else self._owner
+
+    def _look_back(self, step_id: str) -> None:
+        """A new step is about to be reported, and the code has not come past all that is memoized."""
+        if self.watch is not None and not self.is_over:
+            self.watch.reports(step_id, self._memo, self._ids)
 
     def _enter(self, step_id: str) -> None:
         """The body of a step is about to be executed."""
@@ -306,7 +319,8 @@ def step_report(
 
 
 def _attempt(failure: Failure, step_id: str | None) -> FailedAttempt:
-    return FailedAttempt(step_id, failure.error["name"], failure.error["message"])
+    traceback = None if failure.is_deliberate else failure.error.get("stack")
+    return FailedAttempt(step_id, failure.error["name"], failure.error["message"], traceback)
 
 
 def _op_text(fields: Mapping[str, object], **texts: str | None) -> str:

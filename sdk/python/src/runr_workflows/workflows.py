@@ -233,7 +233,7 @@ class Workflows:
             settings = self._worker_settings(url, options)
             gc.freeze()  # as in serve
             entry.run_until_stopped(
-                lambda: self._connection(settings),
+                lambda: self._connection(settings, says_connected=False),
                 lambda: print(f"connected to {settings.target}: workflows {listed}", file=sys.stderr, flush=True),
             )
         except (ConnectError, SettingsError) as error:
@@ -283,13 +283,14 @@ class Workflows:
             raise SettingsError("no workflows are registered: import the modules that define them before connecting")
         return worker_settings(url, options, keys=self._signing_keys(), environ=os.environ)
 
-    def _connection(self, settings: WorkerSettings) -> Connection:
+    def _connection(self, settings: WorkerSettings, *, says_connected: bool = True) -> Connection:
         connection: Connection = _connect_entry().make_connection(
             self._workflows,
             settings,
             capture_input=self._capture_input,
             threads=self._threads,
             hooks=self._hooks,
+            says_connected=says_connected,
         )
         return connection
 

@@ -50,8 +50,9 @@ class Connection:
         *,
         drain_s: float,
         jitter: random.Random,
+        says_connected: bool = True,
     ) -> None:
-        """`session` is called on the loop, once."""
+        """`session` is called on the loop, once. `says_connected`: whether the log tells of the first connection."""
         self._target = target
         self._introduction = introduction
         self._keys = keys
@@ -60,6 +61,7 @@ class Connection:
         self._jitter = jitter
         self._stopping = asyncio.Event()
         self._connected = asyncio.Event()
+        self._says_connected = says_connected
         self._is_first = True
         self._is_away_told = False
         self._unreachable = Unreachable(target)
@@ -197,7 +199,7 @@ class Connection:
                 if goodbye.reason in _FATAL:
                     raise _refused(goodbye) from None
                 self._is_away_told = True
-                _log.warning("the engine does not take the worker now: %s %s", goodbye.reason, goodbye.message)
+                self._unreachable.refused(f"{goodbye.reason} {goodbye.message}")
             except StreamLost as lost:
                 if self._is_first and lost.status in _FATAL_STATUS:
                     raise ConnectError(f"{self._target} is no executor that takes workers: {lost}", "REFUSED") from None
@@ -211,7 +213,7 @@ class Connection:
 
     def _tell_connected(self, version: str) -> None:
         """As loud as the loss was: whoever saw that one must see that it is over."""
-        again, level = "", logging.INFO
+        again, level = "", logging.INFO if self._says_connected else logging.DEBUG
         if not self._is_first:
             again, level = " again", logging.WARNING if self._is_away_told else logging.INFO
         self._is_first, self._is_away_told = False, False

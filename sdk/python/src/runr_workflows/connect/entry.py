@@ -31,8 +31,9 @@ def make_connection(
     capture_input: bool,
     threads: int,
     hooks: Hooks | None = None,
+    says_connected: bool = True,
 ) -> Connection:
-    """A connection of a new session, not entered yet."""
+    """A connection of a new session, not entered yet. Options as of `Connection`."""
     definitions = introspect_answer([workflow.definition for workflow in workflows.values()])
     introduction = Introduction(settings.tenant, settings.project, str(uuid4()), definitions, settings.code_version)
     return Connection(
@@ -45,6 +46,7 @@ def make_connection(
         ),
         drain_s=settings.drain_s,
         jitter=random.Random(),  # noqa: S311  # spreads reconnects, guards nothing
+        says_connected=says_connected,
     )
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
 from functools import partial
-from threading import RLock
+from threading import RLock, get_ident
 from time import time
 from typing import Any, Protocol
 
 from ..calls import StepCall
 from ..errors import NonRetriableError, SharedStepIdError
 from ..interrupt import StepInterrupt
+from ..lost_steps import StepWatch
 from ..replay import Replay, Report, StepFlow, executing, report_of_failure, step_report
 from ..values import decode
 from .thread_ids import ThreadIds
@@ -68,8 +69,9 @@ class LiveReplay(Replay):
         *,
         parallel: bool,
         capture_input: bool,
+        watch: StepWatch | None = None,
     ) -> None:
-        super().__init__(memo, parallel=parallel, capture_input=capture_input)
+        super().__init__(memo, parallel=parallel, capture_input=capture_input, watch=watch)
         self.lock = RLock()
         """Held by whoever lets a body begin, and by whoever decides that none begins any more."""
         self.busy: dict[str, None] = {}
@@ -81,10 +83,12 @@ class LiveReplay(Replay):
         self.calls: Calls | None = None
         """None before the invocation begins, and when no code of it runs any more."""
         self._open = frozenset(open_steps)
-        self._known = len(memo) + len(self._open - memo.keys())
+        self.known = len(memo) + len(self._open - memo.keys())
         self._has_begun = False
         self._refused: set[str] = set()
         self._threads = None if parallel else ThreadIds()
+        self.thread: int | None = None
+        """That of a sync workflow function, once it runs."""
 
     @property
     def has_open(self) -> bool:
@@ -108,7 +112,7 @@ class LiveReplay(Replay):
     @property
     def is_replaying(self) -> bool:
         """Whether the code running now has run in an earlier invocation, as far as memoized and open steps tell."""
-        return not self._has_begun and self.recalled < self._known
+        return not self._has_begun and self.recalled < self.known
 
     @property
     def is_executing(self) -> bool:
@@ -129,6 +133,8 @@ class LiveReplay(Replay):
             where = executing.get()
             has_context = where is not None and where[0] is self
             if self._threads.begin(call.user_id, step_id, has_context=has_context):
+                if self.watch is not None and get_ident() != self.thread:
+                    self.watch.concurrent = True
                 return step_id
             self._threads.end()
             self.fail(SharedStepIdError(call.user_id))

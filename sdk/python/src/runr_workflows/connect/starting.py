@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 from ..async_bodies import AsyncBodies
 from ..definition import Workflow
+from ..failed_attempt import log_failure
 from ..hooked_replay import hooked
 from ..hooks import Hooks
 from ..invocation import Invocation
+from ..lost_steps import LostSteps
 from ..protocol import ExecuteRequest, parse_request
 from ..refusal import BadRequest
-from ..replay import FailedAttempt, report_of_error
+from ..replay import report_of_error
 from ..trace import trace_context
 from ..unwinding import Unwinding
 from .async_calls import AsyncCalls
@@ -55,6 +57,7 @@ class Starter:
         self._bodies = AsyncBodies(lambda: self._step_threads)
         self._unwinding = Unwinding()
         self._threads = WorkerThreads("runr-workflow")
+        self._lost_steps = LostSteps()
 
     def prepare(self, execution: Execution, outlet: Outlet, *, over: Over, ended: Over) -> Prepared:
         """An invocation and what begins it.
@@ -67,7 +70,11 @@ class Starter:
             _log.warning("run %s cannot be executed: %s", execution.key.run_id, refusal)
             return _refused(execution, refusal, outlet, over=over, ended=ended)
         replay = self._replay(
-            request.steps, execution.open_steps, parallel=workflow.is_async, capture_input=self._capture_input
+            request.steps,
+            execution.open_steps,
+            parallel=workflow.is_async,
+            capture_input=self._capture_input,
+            watch=self._lost_steps.watch(workflow.name, request.run_id),
         )
         sent = {"traceparent": execution.traceparent, "tracestate": execution.tracestate}
         trace = trace_context(lambda name: sent[name] or None)
@@ -79,7 +86,7 @@ class Starter:
             outlet,
             unwind=code.unwind,
             over=over,
-            failed=lambda failure: _log_failure(invocation, failure),
+            failed=lambda failure: log_failure(invocation, failure),
         )
         replay.calls = code
         return live, lambda: code.start(live)
@@ -114,16 +121,3 @@ def _refused(execution: Execution, refusal: BadRequest, outlet: Outlet, *, over:
         execution.key, replay, outlet, unwind=lambda: ended(live), over=over, failed=lambda failure: None
     )
     return live, lambda: live.concluded(report_of_error(refusal))
-
-
-def _log_failure(invocation: Invocation, failure: FailedAttempt) -> None:
-    """One line for an attempt that failed, as over HTTP."""
-    _log.warning(
-        "workflow %s, run %s%s: attempt %d failed: %s: %s",
-        invocation.workflow.name,
-        invocation.request.run_id,
-        "" if failure.step_id is None else f", step {failure.step_id}",
-        invocation.context.attempt + 1,
-        failure.name,
-        failure.message,
-    )

@@ -78,7 +78,7 @@ class SyncCalls:
         self._live.submit(live_op(step_id, report, answer), rests=sequential)
 
     def _run(self) -> None:
-        self._thread = threading.get_ident()
+        self._thread = self._replay.thread = threading.get_ident()
         executing.set((self._replay, None))
         try:
             report = report_of_return(self._invocation.call_sync())

@@ -1,4 +1,4 @@
-"""What a worker says while it has no connection: which setting to look at, and nothing twice a second."""
+"""What a worker says while it has no connection: which setting to look at, and nothing twice a minute."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from .target import CA_VARIABLE, URL_VARIABLE, Target
 
 _REMIND_S = 60.0
+_MOST_REMEMBERED = 20
 # How gRPC tells of a server of HTTP/1.
 _NOT_GRPC = ("Failed parsing HTTP/2", "Trying to connect an http1.x server")
 _IN_SHORT = (
@@ -29,22 +30,34 @@ class Unreachable:
         """`clock` gives seconds."""
         self._target = target
         self._clock = clock
-        self._told = ""
-        self._told_at = 0.0
+        self._told: dict[str, float] = {}
+        """When each sentence was told last: where engines are replaced, two of them take turns."""
 
     def tell(self, lost: str, *, was_connected: bool) -> None:
         """A try has come to nothing. Who was connected before has the right address."""
         sentence = self._sentence(lost)
-        now = self._clock()
-        if sentence == self._told and now - self._told_at < _REMIND_S:
+        if not self._is_due(sentence):
             return
-        self._told, self._told_at = sentence, now
         hint = "" if was_connected else f" Is {URL_VARIABLE} the address of an executor (`runr dev`: Workers)?"
         _log.warning("no connection to %s: %s.%s Trying again", self._target, sentence, hint)
 
+    def refused(self, goodbye: str) -> None:
+        """An engine has answered a try, and takes no worker for now."""
+        if self._is_due(goodbye):
+            _log.warning("the engine does not take the worker now: %s. Trying again", goodbye.rstrip("."))
+
     def over(self) -> None:
         """There is a connection."""
-        self._told = ""
+        self._told.clear()
+
+    def _is_due(self, sentence: str) -> bool:
+        now = self._clock()
+        if now - self._told.get(sentence, -_REMIND_S) < _REMIND_S:
+            return False
+        if len(self._told) >= _MOST_REMEMBERED:
+            self._told.clear()
+        self._told[sentence] = now
+        return True
 
     def _sentence(self, lost: str) -> str:
         if any(sign in lost for sign in _NOT_GRPC):
