@@ -153,8 +153,10 @@ async def test_the_second_cancellation_cuts_off(wf: Workflows) -> None:
 
 
 WORKER = """
-import asyncio, sys
+import asyncio, logging, sys
 from runr_workflows import Workflows
+
+logging.basicConfig(level={level!r})
 
 wf = Workflows(signing_key={key!r})
 
@@ -181,14 +183,14 @@ wf.connect({url!r}, drain_seconds={drain})
 """
 
 
-async def start(url: str, drain: float = 30) -> asyncio.subprocess.Process:
+async def start(url: str, drain: float = 30, level: str = "WARNING") -> asyncio.subprocess.Process:
     """A worker in a process of its own."""
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-W",
         "error",
         "-c",
-        WORKER.format(key=KEY, url=url, drain=drain),
+        WORKER.format(key=KEY, url=url, drain=drain, level=level),
         stdin=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env={
@@ -205,9 +207,10 @@ async def ended(worker: asyncio.subprocess.Process) -> tuple[int | None, str]:
     return worker.returncode, stderr.decode()
 
 
-async def test_sigterm_drains_and_the_process_ends_well() -> None:
+@pytest.mark.parametrize("level", ["WARNING", "INFO"])
+async def test_sigterm_drains_and_the_process_ends_well(level: str) -> None:
     async with StreamEngine() as engine:
-        worker = await start(engine.url)
+        worker = await start(engine.url, level=level)
         stream = await engine.accept()
         stream.execute("asleep")
         await stream.heard()

@@ -136,6 +136,14 @@ async def test_an_engine_that_is_not_there_is_waited_for(caplog: pytest.LogCaptu
         await serving
 
 
+async def test_coming_and_going_is_logged_where_nothing_else_says_it(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "runr_workflows")
+    async with StreamEngine() as engine, served().connection(engine.url):
+        await engine.accept()
+    assert sum(line.startswith(f"connected to {engine.url} (engine ") for line in caplog.messages) == 1
+    assert sum(line.startswith("leaving") for line in caplog.messages) == 1
+
+
 async def test_warnings_of_the_engine_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     wf = served()
     async with StreamEngine(Manners(warnings=["workflows[0].colour"])) as engine, wf.connection(engine.url):

@@ -233,7 +233,7 @@ class Workflows:
             settings = self._worker_settings(url, options)
             gc.freeze()  # as in serve
             entry.run_until_stopped(
-                lambda: self._connection(settings, says_connected=False),
+                lambda: self._connection(settings, tells_coming_and_going=False),
                 lambda: print(f"connected to {settings.target}: workflows {listed}", file=sys.stderr, flush=True),
             )
         except (ConnectError, SettingsError) as error:
@@ -283,14 +283,14 @@ class Workflows:
             raise SettingsError("no workflows are registered: import the modules that define them before connecting")
         return worker_settings(url, options, keys=self._signing_keys(), environ=os.environ)
 
-    def _connection(self, settings: WorkerSettings, *, says_connected: bool = True) -> Connection:
+    def _connection(self, settings: WorkerSettings, *, tells_coming_and_going: bool = True) -> Connection:
         connection: Connection = _connect_entry().make_connection(
             self._workflows,
             settings,
             capture_input=self._capture_input,
             threads=self._threads,
             hooks=self._hooks,
-            says_connected=says_connected,
+            tells_coming_and_going=tells_coming_and_going,
         )
         return connection
 

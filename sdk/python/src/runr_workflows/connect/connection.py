@@ -50,9 +50,11 @@ class Connection:
         *,
         drain_s: float,
         jitter: random.Random,
-        says_connected: bool = True,
+        tells_coming_and_going: bool = True,
     ) -> None:
-        """`session` is called on the loop, once. `says_connected`: whether the log tells of the first connection."""
+        """`session` is called on the loop, once. `tells_coming_and_going`: whether the log tells of the first
+        connection, and that the worker leaves; `wf.connect()` says so itself.
+        """
         self._target = target
         self._introduction = introduction
         self._keys = keys
@@ -61,7 +63,7 @@ class Connection:
         self._jitter = jitter
         self._stopping = asyncio.Event()
         self._connected = asyncio.Event()
-        self._says_connected = says_connected
+        self._level = logging.INFO if tells_coming_and_going else logging.DEBUG
         self._is_first = True
         self._is_away_told = False
         self._unreachable = Unreachable(target)
@@ -142,7 +144,7 @@ class Connection:
     async def _leave(self) -> None:
         """When asked to, brings what is executed to an end."""
         await self._stopping.wait()
-        _log.info("leaving: what is executed may end within %g s", self._drain_s)
+        _log.log(self._level, "leaving: what is executed may end within %g s", self._drain_s)
         self._session.leave(self._drain_s)
         try:
             async with asyncio.timeout(self._drain_s):
@@ -213,7 +215,7 @@ class Connection:
 
     def _tell_connected(self, version: str) -> None:
         """As loud as the loss was: whoever saw that one must see that it is over."""
-        again, level = "", logging.INFO if self._says_connected else logging.DEBUG
+        again, level = "", self._level
         if not self._is_first:
             again, level = " again", logging.WARNING if self._is_away_told else logging.INFO
         self._is_first, self._is_away_told = False, False

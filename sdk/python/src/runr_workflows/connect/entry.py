@@ -31,7 +31,7 @@ def make_connection(
     capture_input: bool,
     threads: int,
     hooks: Hooks | None = None,
-    says_connected: bool = True,
+    tells_coming_and_going: bool = True,
 ) -> Connection:
     """A connection of a new session, not entered yet. Options as of `Connection`."""
     definitions = introspect_answer([workflow.definition for workflow in workflows.values()])
@@ -46,7 +46,7 @@ def make_connection(
         ),
         drain_s=settings.drain_s,
         jitter=random.Random(),  # noqa: S311  # spreads reconnects, guards nothing
-        says_connected=says_connected,
+        tells_coming_and_going=tells_coming_and_going,
     )
 
 
