@@ -29,6 +29,10 @@ def deliveries(wf: Workflows, bodies: Bodies) -> None:
         step.wait_for_event("paid", "paid", match="data.id", timeout="1h")
         return step.run("send", send, ctx.event["data"]["id"])
 
+    @wf.workflow("stumble", retries=20)
+    def stumble(ctx: Context, step: Step) -> None:
+        raise ConnectionError("the shop is away")
+
     def send(number: int) -> int:
         if number < 0:
             raise ValueError("there is no such order")
@@ -81,6 +85,18 @@ async def test_a_run_is_followed_to_its_end(rest: Rest, tmp_path: Path) -> None:
             assert await following.end() == (code, "")
         told = await shell.ok("runs", "logs", run)
         assert "send  attempt 1 failed: ValueError: there is no such order" in told.out
+
+
+async def test_a_failed_attempt_of_the_function_is_told_while_the_run_goes_on(rest: Rest, tmp_path: Path) -> None:
+    shell = Shell(rest, tmp_path)
+    async with serving(rest, deliveries):
+        run = await rest.start("stumble", {})
+        following = await Running.start(shell, "runs", "logs", run, "--follow")
+        await following.line("function attempt 1 failed: ConnectionError: the shop is away")
+        await following.line("function attempt 2 failed: ConnectionError: the shop is away")
+        await shell.ok("runs", "cancel", run)  # which would have ended without, after hours
+        await following.line("Z  cancelled")
+        assert await following.end() == (1, "")
 
 
 async def test_runs_of_a_project_are_followed_until_ctrl_c(rest: Rest, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_failed_attempts_of_the_function_are_told_between_the_steps_in_the_order
 
     def step(id: str, began: int) -> dict[str, Any]:
         times = {"started_at": at(began), "ended_at": at(began + 1), "wake_at": None}
-        told = {"attempts": [], "wait": None, "timed_out": False, "child_run_id": None}
+        told: dict[str, Any] = {"attempts": [], "wait": None, "timed_out": False, "child_run_id": None}
         return {"id": id, "kind": "run", "status": "completed", **times, **told}
 
     failed = [{**LOST, "attempt": n, "step_id": None, "started_at": at(n), "ended_at": at(n)} for n in (1, 2, 7)]
