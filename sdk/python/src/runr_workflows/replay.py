@@ -86,6 +86,8 @@ class Replay:
         self.asked_at: float | None = None
         """When a sleep was asked for, in unix milliseconds."""
         self.watch = watch
+        self.looks_back = watch
+        """Who is told of stored steps that were not asked for; over a stream, that is all that is watched."""
         self.recalled = 0
         """How many memoized steps the code has passed."""
         self.known = len(memo)
@@ -221,8 +223,8 @@ class Replay:
 
     def _look_back(self, step_id: str) -> None:
         """A new step is about to be reported, and the code has not come past all that is memoized."""
-        if self.watch is not None and not self.is_over:
-            self.watch.reports(step_id, self._memo, self._ids)
+        if self.looks_back is not None and not self.is_over:
+            self.looks_back.reports(step_id, self._memo, self._ids)
 
     def _enter(self, step_id: str) -> None:
         """The body of a step is about to be executed."""

@@ -91,8 +91,8 @@ class AsyncCalls:
         is_in_main = self._is_in_main()
         step_id = self._replay.begin(call)
         self._not_awaited[step_id] = None
-        if self._replay.watch is not None and (self._code.has_company or not is_in_main):
-            self._replay.watch.concurrent = True
+        if self._replay.looks_back is not None and (self._code.has_company or not is_in_main):
+            self._replay.looks_back.concurrent = True
         if not self._turns.begin(step_id, is_in_main=is_in_main):
             self._hold()
         return step_id

@@ -71,7 +71,8 @@ class LiveReplay(Replay):
         capture_input: bool,
         watch: StepWatch | None = None,
     ) -> None:
-        super().__init__(memo, parallel=parallel, capture_input=capture_input, watch=watch)
+        super().__init__(memo, parallel=parallel, capture_input=capture_input)
+        self.looks_back = watch
         self.lock = RLock()
         """Held by whoever lets a body begin, and by whoever decides that none begins any more."""
         self.busy: dict[str, None] = {}
@@ -133,8 +134,8 @@ class LiveReplay(Replay):
             where = executing.get()
             has_context = where is not None and where[0] is self
             if self._threads.begin(call.user_id, step_id, has_context=has_context):
-                if self.watch is not None and get_ident() != self.thread:
-                    self.watch.concurrent = True
+                if self.looks_back is not None and get_ident() != self.thread:
+                    self.looks_back.concurrent = True
                 return step_id
             self._threads.end()
             self.fail(SharedStepIdError(call.user_id))
