@@ -39,6 +39,11 @@ def deliveries(wf: Workflows, bodies: Bodies) -> None:
         return number
 
 
+def _hears_ctrl_c() -> None:
+    """As in a terminal: what a shell without jobs starts in the background ignores it, and so do its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Running:
     """A command that goes on, and its output line by line."""
 
@@ -52,6 +57,7 @@ class Running:
             env=python_environ(shell.environ),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
+            preexec_fn=_hears_ctrl_c,
         )
         return cls(process)
 
