@@ -91,10 +91,7 @@ def _cancel_on(value: object, path: str) -> Iterator[str]:
 
 
 def _cancel(value: object, path: str) -> Iterator[str]:
-    if not isinstance(value, Mapping):
-        yield f"{path}: an object like {{'event': 'order.cancelled', 'match': 'data.order_id'}}, not {shown(value)}"
-        return
-    yield from _required(value, path, "event", _CANCEL)
+    yield from _object(value, path, "{'event': 'order.cancelled', 'match': 'data.order_id'}", "event", _CANCEL)
 
 
 def _within(value: object, path: str) -> Iterator[str]:
@@ -102,10 +99,7 @@ def _within(value: object, path: str) -> Iterator[str]:
 
 
 def _checkpoint(value: object, path: str) -> Iterator[str]:
-    if not isinstance(value, Mapping):
-        yield f"{path}: an object like {{'max_steps': 50, 'max_time': '5s'}}, not {shown(value)}"
-        return
-    yield from _required(value, path, "max_steps", _CHECKPOINT)
+    yield from _object(value, path, "{'max_steps': 50, 'max_time': '5s'}", "max_steps", _CHECKPOINT)
 
 
 def _max_steps(value: object, path: str) -> Iterator[str]:
@@ -124,6 +118,14 @@ def _each(value: object, path: str, most: int, check: _Check) -> Iterator[str]:
         yield f"{path}: at most {most} entries, not {len(value)}"
     for index, item in enumerate(value[:most]):
         yield from check(item, f"{path}[{index}]")
+
+
+def _object(value: object, path: str, like: str, name: str, checks: Mapping[str, _Check]) -> Iterator[str]:
+    """As `_required`, of what may be no object at all."""
+    if isinstance(value, Mapping):
+        yield from _required(value, path, name, checks)
+    else:
+        yield f"{path}: an object like {like}, not {shown(value)}"
 
 
 def _required(item: Mapping[str, object], path: str, name: str, checks: Mapping[str, _Check]) -> Iterator[str]:
